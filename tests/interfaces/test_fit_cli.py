@@ -185,20 +185,23 @@ def test_predictions_are_those_of_the_posterior(capsys, folder):
     code, out, err = call(capsys, "predict", "run", "new_patients.csv")
     assert (code, err) == (0, "")
     header, *lines = out.splitlines()
-    assert header == "mean"
+    # The columns of the new rows come first.
+    given, *cells = (folder / "new_patients.csv").read_text().splitlines()
+    assert header == f"{given},mean"
+    assert [line.rpartition(",")[0] for line in lines] == cells
     post = tacit.Posterior.load(folder / "run" / "posterior.nc")
     age = (np.array([30, 80]) - 59) / 41
     effects = np.stack([np.zeros(len(post.draws["age"])), post.draws["ward"][:, 2]], axis=1)
-    logit = post.draws["Intercept"][:, None] + np.outer(post.draws["age"], age) + effects
+    logit = post.draws["Intercept"][:, None] + np.outer(post.model_draws["age"], age) + effects
     means = (1 / (1 + np.exp(-logit))).mean(axis=0)
-    assert [float(line) for line in lines] == pytest.approx(means, abs=1e-4)
+    assert [float(line.rpartition(",")[2]) for line in lines] == pytest.approx(means, abs=1e-4)
 
 
 def test_a_row_without_a_value_has_no_prediction(capsys, folder):
     (folder / "gaps.csv").write_text("age,ward\n,medical\n40,\n50,surgical\n")
     assert call(capsys, "predict", "run", "gaps.csv", "--out", "p.csv")[0] == 0
     lines = (folder / "p.csv").read_text().splitlines()
-    assert [line == "NA" for line in lines[1:]] == [True, True, False]
+    assert [line.endswith(",NA") for line in lines[1:]] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -453,8 +456,8 @@ def test_levels_have_no_interval():
         def predict(self, _):
             return np.full((2, 3), 1 / 3)
 
-    with pytest.raises(tacit.errors.InvalidArgument, match="leave --interval out"):
-        write_predictions(Chances(), {}, None, interval=True, levels=["a", "b", "c"])
+    with pytest.raises(tacit.errors.InvalidArgument, match="--interval mean"):
+        write_predictions(Chances(), {}, None, interval="outcome", levels=["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
@@ -466,6 +469,7 @@ def test_levels_have_no_interval():
 )
 def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, capsys, monkeypatch):
     from tacit.cli import runs
+    from tacit.results import predictive
 
     class Predicting:
         def __init__(self):
@@ -474,8 +478,8 @@ def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, ca
         def predict(self, _):
             return np.ones(2)
 
-    monkeypatch.setattr(runs, "predictive_quantiles", lambda *_: {"y": np.ones((2, 2))})
-    runs.write_predictions(Predicting(), {}, None, interval=True, levels=[])
+    monkeypatch.setattr(predictive, "predictive_quantiles", lambda *_, **__: {"y": np.ones((2, 2))})
+    runs.write_predictions(Predicting(), {}, None, interval="outcome", levels=[])
     header, *lines = csv.reader(capsys.readouterr().out.splitlines())
     assert header == ["mean", *ends]
     assert lines == [["1", "1", "1"]] * 2

@@ -131,7 +131,8 @@ def test_units_that_are_asked_for_multiply(fits):
     ]
     assert [line.unit for line in asked.lines][1:3] == ["per 1 year", "per 5"]
     drawn = post.in_units({"age": 80}).draws["age"]
-    assert np.allclose(drawn, 2 * post.draws["age"])  # whose own unit is half of 18 to 98
+    assert np.allclose(drawn, 8 * post.draws["age"])  # per ten years
+    assert np.allclose(drawn, 2 * post.model_draws["age"])  # whose own unit is half of 18 to 98
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
+from tacit.results.summary import to_table_units
 
 
 def fit_federated(
@@ -213,7 +214,7 @@ def federated_posterior(
     }
     fitted = method.fitted(target, found.server, 0 if seed is None else seed)
     return FederatedPosterior(
-        **vars(fitted),
+        **vars(fitted) | {"draws": to_table_units(fitted.draws, target.model.interpretation)},
         privacy=max(statements.values(), key=_spent_epsilon),
         model=target.model,
         schema=schema,

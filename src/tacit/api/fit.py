@@ -42,6 +42,7 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
+from tacit.results.summary import to_table_units
 
 
 def fit(
@@ -337,7 +338,7 @@ def _posterior(
     if statement.event is None:
         found = replace(found, intervals=Intervals.NO_NOISE)
     return Posterior(
-        **vars(found),
+        **vars(found) | {"draws": to_table_units(found.draws, model.interpretation)},
         privacy=statement,
         model=model,
         schema=schema,

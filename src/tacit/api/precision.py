@@ -270,7 +270,9 @@ def _widths(tables: SimulatedTables, roots: Floats, centres: Floats) -> Floats:
     steps = np.swapaxes(roots, 1, 2)
     points = np.stack([centres[:, None] + steps, centres[:, None] - steps], axis=2)
     vectors = space.mean + points.reshape(-1, model.dimension) @ space.scale.T
-    values = tables.flatten(constrain_vectors(model)(jnp.asarray(vectors, jnp.float32), model.constants))
+    values = tables.flatten(
+        constrain_vectors(model)(jnp.asarray(vectors, jnp.float32), model.constants)
+    )
     pairs = values.reshape(len(roots), model.dimension, 2, -1)
     sd = np.sqrt((((pairs[:, :, 0] - pairs[:, :, 1]) / 2) ** 2).sum(axis=1))
     return np.asarray(2 * _HALF_WIDTH * np.abs(tables.factors) * sd)

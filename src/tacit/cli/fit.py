@@ -215,15 +215,20 @@ def predict(
     data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
     out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: print]")] = None,
     interval: Annotated[
-        bool, typer.Option("--interval", help="Add the ends of a 90% predictive interval.")
-    ] = False,
+        str | None,
+        typer.Option(
+            help="Add the ends of a 90% interval: of the mean (the risk, for a yes/no outcome), or of the "
+            "outcome itself.",
+            metavar="mean|outcome",
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The model file of the run, if it has one. Its code runs.")
     ] = None,
 ) -> None:
     """Predict the outcome of new rows: its mean, or the probability of each level.
 
-    If the intervals do not account for the privacy noise, their column names say so.
+    The columns of the new rows come first. If the intervals do not account for the privacy noise, their column names say so.
 
     Predictions have no further privacy cost. A prediction for a person's row is as private as the row.
     """
@@ -236,7 +241,8 @@ def predict(
         raise InvalidArgument(
             f"{folder} was fitted with {request.file}; pass that file with --model, and its code will run."
         )
-    posterior = run.posterior(with_model=True)
+    # A formula is saved with the posterior.
+    posterior = run.posterior(with_model=request.file is not None)
     _print_warnings(posterior)
     runs.write_predictions(posterior, str(data), out, interval=interval, levels=request.levels)
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import numpy as np
 import yaml
@@ -24,8 +24,10 @@ import tacit
 from tacit import _validate
 from tacit._files import POSTERIOR_FILE, SETTINGS_FILE
 from tacit.accounting import Budget
+from tacit.data.cells import Texts
 from tacit.data.columns import Category
 from tacit.data.schema import Schema
+from tacit.data.sources import open_source
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError, os_error_reason
 from tacit.inference.registry import CHOICES, DEFAULT, METHODS_BY_COMMAND, default_method
@@ -198,8 +200,11 @@ class Request:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels of the outcome of a formula, if it has levels."""
-        return () if self.regression is None else self.regression.function.outcome.column.labels
+        """The levels of the outcome of a formula, if it is a column that has levels."""
+        if self.formula is None:
+            return ()
+        outcome = self.formula.partition("~")[0].strip().strip("`")
+        return self.schema[outcome].labels if outcome in self.schema.names else ()
 
     @property
     def columns(self) -> list[str]:
@@ -463,14 +468,16 @@ def write_predictions(
     data: TableLike,
     out: Path | None,
     *,
-    interval: bool,
+    interval: str | None,
     levels: Sequence[str],
 ) -> None:
-    """Writes the mean of each row's outcome, or the probability of each level.
+    """Writes the columns of new rows, with the mean of each row's outcome, or the probability of each level.
 
-    Rows with a missing value get NA. With ``interval``, the ends of an interval are added; their
-    column names say so if the interval does not account for the privacy noise.
+    Rows with a missing value get NA. With ``interval``, the ends of an interval of the mean or of the
+    outcome are added; their column names say so if the interval does not account for the privacy noise.
     """
+    if interval is not None:
+        _validate.choice("--interval", interval, ("mean", "outcome"))
     found = posterior.predict(data)
     if isinstance(found, dict):
         raise InvalidArgument(
@@ -480,29 +487,63 @@ def write_predictions(
     mean = np.asarray(found)
     if mean.ndim > 1 and not levels:
         levels = _level_names(posterior, data, mean.shape[1])
-    if interval and mean.ndim > 1:
+    if interval == "outcome" and mean.ndim > 1:
         raise InvalidArgument(
-            "An interval needs a numeric outcome. This outcome has levels, and its predictions are "
-            "probabilities; leave --interval out."
+            "An interval of the outcome needs a numeric outcome. This outcome has levels; use --interval "
+            "mean for intervals of their probabilities."
         )
     columns = {"mean": mean} if mean.ndim == 1 else dict(zip(levels, mean.T, strict=True))
-    if interval:
+    if interval is not None:
         from tacit.results.predictive import predictive_quantiles
 
-        names = [_column_name(name, posterior.intervals) for name in ("5%", "95%")]
-        (both,) = predictive_quantiles(posterior, data, [0.05, 0.95]).values()
-        columns |= dict(zip(names, both, strict=True))
-    lines = zip(
-        *([_format_cell(value) for value in values] for values in columns.values()), strict=True
-    )
+        ends = [_column_name(name, posterior.intervals) for name in ("5%", "95%")]
+        of: Literal["mean", "outcome"] = "mean" if interval == "mean" else "outcome"
+        (both,) = predictive_quantiles(posterior, data, [0.05, 0.95], of=of).values()
+        for end, values in zip(ends, both, strict=True):
+            if mean.ndim == 1:
+                columns[end] = values
+            else:
+                named = [f"{level} {end}" for level in levels]
+                columns |= dict(zip(named, values.T, strict=True))
+    given = _given_cells(data)
+    # A column of the rows that is called like a prediction keeps its name.
+    header = [*given, *(f"predicted {name}" if name in given else name for name in columns)]
+    predicted = ([_format_cell(value) for value in values] for values in columns.values())
+    lines = zip(*given.values(), *predicted, strict=True)
     if out is None:
-        _write_csv(sys.stdout, list(columns), lines)
+        _write_csv(sys.stdout, header, lines)
         return
     try:
         with out.open("w", encoding="utf-8", newline="") as opened:
-            _write_csv(opened, list(columns), lines)
+            _write_csv(opened, header, lines)
     except OSError as error:
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+
+
+def _given_cells(data: TableLike) -> dict[str, list[str]]:
+    """The cells of new rows as text, by column; none of a table without columns."""
+    source = open_source(data)
+    found: dict[str, list[str]] = {str(name): [] for name in source.names}
+    wanted: Sequence[Any] = tuple(source.names)
+    if not wanted:
+        return {}
+    for chunk in source.chunks(wanted):
+        for name, cells in chunk.items():
+            present = [True] * len(cells.values) if cells.present is None else cells.present
+            values: Sequence[object] = (
+                cells.values.cells(np.arange(len(cells.values)))
+                if isinstance(cells.values, Texts)
+                else cells.values.tolist()
+            )
+            found[str(name)] += [
+                _cell_text(value) if shown else ""
+                for value, shown in zip(values, present, strict=True)
+            ]
+    return found
+
+
+def _cell_text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _level_names(posterior: "Posterior", data: TableLike, count: int) -> list[str]:

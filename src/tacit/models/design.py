@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise, product
-from typing import NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Schema
@@ -26,6 +24,9 @@ from tacit.models.formula import (
     Expression,
     GroupTerm,
     Node,
+    ParsedFormula,
+    array_module,
+    as_float,
     bounded_expression,
     called_function,
     column_name,
@@ -37,7 +38,10 @@ from tacit.models.formula import (
 )
 from tacit.models.interpretation import Increment, round_increment
 
-Basis = tuple[Callable[[Columns], jax.Array], int, str]
+if TYPE_CHECKING:
+    import jax
+
+Basis: TypeAlias = "tuple[Callable[[Columns], jax.Array], int, str]"
 _MAX_BASIS_SIZE = 50
 
 
@@ -60,10 +64,12 @@ def _integer_argument(node: Call, name: str, value: Node, least: int) -> int:
     return int(found)
 
 
-def standardize(inner: Expression) -> Callable[[Columns], jax.Array]:
+def standardize(inner: Expression) -> "Callable[[Columns], jax.Array]":
     """A number, standardised from its bounds to [-1, 1]."""
     middle, half = (inner.low + inner.high) / 2, (inner.high - inner.low) / 2
-    return lambda columns: jnp.clip((inner.read(columns) - middle) / half, -1.0, 1.0)
+    return lambda columns: array_module(columns).clip(
+        (inner.read(columns) - middle) / half, -1.0, 1.0
+    )
 
 
 def legendre_basis(node: Call, inner: Expression) -> Basis:
@@ -73,12 +79,13 @@ def legendre_basis(node: Call, inner: Expression) -> Basis:
         raise InvalidArgument(f"{format_node(node)!r} needs a degree, such as poly(x, 3).")
     degree, at = _integer_argument(node, "degree", given["degree"], 1), standardize(inner)
 
-    def read(columns: Columns) -> jax.Array:
-        x = at(columns)
-        found = [jnp.ones_like(x), x]
+    def read(columns: Columns) -> "jax.Array":
+        module, x = array_module(columns), at(columns)
+        found = [module.ones_like(x), x]
         for n in range(1, degree):
             found.append(((2 * n + 1) * x * found[-1] - n * found[-2]) / (n + 1))
-        return jnp.stack(found[1:], axis=-1)
+        stacked: jax.Array = module.stack(found[1:], axis=-1)
+        return stacked
 
     span = f"{inner.low:.4g} to {inner.high:.4g}"
     return read, degree, f"Legendre polynomials over {span}, each within -1 and 1"
@@ -98,8 +105,8 @@ def bspline_basis(node: Call, inner: Expression) -> Basis:
     at, size = standardize(inner), len(knots) - degree - 1
     first = 0 if whole else 1
 
-    def read(columns: Columns) -> jax.Array:
-        return _cox_de_boor(at(columns), knots, degree)[:, first:]
+    def read(columns: Columns) -> "jax.Array":
+        return _cox_de_boor(array_module(columns), at(columns), knots, degree)[:, first:]
 
     places = ", ".join(f"{knot:.4g}" for knot in inside) or "none inside"
     span = f"{inner.low:.4g} to {inner.high:.4g}"
@@ -134,27 +141,31 @@ def _spline_knots(
     return [float(knot) for knot in np.linspace(inner.low, inner.high, count + 2)[1:-1]]
 
 
-def _cox_de_boor(x: jax.Array, knots: list[float], degree: int) -> jax.Array:
+def _cox_de_boor(
+    module: ModuleType, x: "jax.Array", knots: list[float], degree: int
+) -> "jax.Array":
     """All B-splines of a degree at x [rows]: [rows, splines]."""
     last = len(knots) - degree - 2  # the last interval includes the upper bound
     pieces = [
         (x >= low) & ((x <= high) if i == last else (x < high))
         if low < high
-        else jnp.zeros_like(x, jnp.bool_)
+        else module.zeros_like(x, bool)
         for i, (low, high) in enumerate(pairwise(knots))
     ]
-    found = [piece.astype(jnp.float32) for piece in pieces]
+    found = [piece.astype(x.dtype) for piece in pieces]
     for order in range(1, degree + 1):
         found = [
-            _ramp(x, knots[i], knots[i + order]) * found[i]
-            + (1 - _ramp(x, knots[i + 1], knots[i + order + 1])) * found[i + 1]
+            _ramp(module, x, knots[i], knots[i + order]) * found[i]
+            + (1 - _ramp(module, x, knots[i + 1], knots[i + order + 1])) * found[i + 1]
             for i in range(len(found) - 1)
         ]
-    return jnp.stack(found, axis=-1)
+    stacked: jax.Array = module.stack(found, axis=-1)
+    return stacked
 
 
-def _ramp(x: jax.Array, low: float, high: float) -> jax.Array:
-    return (x - low) / (high - low) if low < high else jnp.zeros_like(x)
+def _ramp(module: ModuleType, x: "jax.Array", low: float, high: float) -> "jax.Array":
+    found: jax.Array = (x - low) / (high - low) if low < high else module.zeros_like(x)
+    return found
 
 
 _DATA_DEPENDENT_CALLS = {"scale", "center", "standardize"}
@@ -177,7 +188,7 @@ class DesignBlock(NamedTuple):
         indicator: Whether, in addition, that column is one.
     """
 
-    read: Callable[[Columns], jax.Array]
+    read: "Callable[[Columns], jax.Array]"
     labels: tuple[str, ...]
     text: str
     increments: tuple[Increment, ...] = ()
@@ -295,8 +306,10 @@ def _standardized_component(
     return Component(name, found.columns, block)
 
 
-def _as_column(read: Callable[[Columns], jax.Array | float]) -> Callable[[Columns], jax.Array]:
-    return lambda columns: jnp.asarray(read(columns))[:, None]
+def _as_column(
+    read: "Callable[[Columns], jax.Array | float]",
+) -> "Callable[[Columns], jax.Array]":
+    return lambda columns: array_module(columns).asarray(read(columns))[:, None]
 
 
 def _format_range(inner: Expression) -> str:
@@ -355,12 +368,14 @@ def _coded_category(name: str, column: Kind, coding: str, chosen: str | None) ->
     against = "the mean of levels" if coding == "sum" else levels[at]
     is_sum = coding == "sum"
 
-    def all_indicators(columns: Columns) -> jax.Array:
-        return _indicators(columns[name], count)
+    def all_indicators(columns: Columns) -> "jax.Array":
+        return _indicators(columns, name, count)
 
-    def reduced_indicators(columns: Columns) -> jax.Array:
+    def reduced_indicators(columns: Columns) -> "jax.Array":
         every = all_indicators(columns)
-        others = jnp.concatenate([every[:, :at], every[:, at + 1 :]], axis=1)
+        others: jax.Array = array_module(columns).concatenate(
+            [every[:, :at], every[:, at + 1 :]], axis=1
+        )
         return others - every[:, at : at + 1] if is_sum else others
 
     reduced = DesignBlock(
@@ -378,9 +393,10 @@ def _coded_category(name: str, column: Kind, coding: str, chosen: str | None) ->
 
 
 # Computed as the model runs: an array from outside could be mistaken for captured rows.
-def _indicators(codes: ArrayLike, count: int) -> jax.Array:
+def _indicators(columns: Columns, name: str, count: int) -> "jax.Array":
     """Indicators of the level of each row: [rows, levels]."""
-    return (jnp.asarray(codes)[:, None] == jnp.arange(count)).astype(jnp.float32)
+    module = array_module(columns)
+    return as_float(columns, module.asarray(columns[name])[:, None] == module.arange(count))
 
 
 def interaction_block(blocks: Sequence[DesignBlock]) -> DesignBlock:
@@ -388,8 +404,8 @@ def interaction_block(blocks: Sequence[DesignBlock]) -> DesignBlock:
     if len(blocks) == 1:
         return blocks[0]
 
-    def read(columns: Columns) -> jax.Array:
-        def times(first: jax.Array, second: jax.Array) -> jax.Array:
+    def read(columns: Columns) -> "jax.Array":
+        def times(first: "jax.Array", second: "jax.Array") -> "jax.Array":
             return (first[:, :, None] * second[:, None, :]).reshape(first.shape[0], -1)
 
         return reduce(times, (block.read(columns) for block in blocks))
@@ -423,7 +439,7 @@ class Term:
         """Shape of the coefficients."""
         return (len(self.block.labels),) if self.block.labels else ()
 
-    def read(self, columns: Columns) -> jax.Array:
+    def read(self, columns: Columns) -> "jax.Array":
         """The columns that the coefficients multiply: [rows, coefficients]."""
         return self.block.read(columns)
 
@@ -436,7 +452,7 @@ class Group:
     columns: frozenset[str]
     varying: DesignBlock
     levels: tuple[str, ...]
-    code: Callable[[Columns], jax.Array]
+    code: "Callable[[Columns], jax.Array]"
     person: str | None = None
 
 
@@ -501,7 +517,7 @@ def _build_coded_terms(
 
 def build_group(part: GroupTerm, schema: Schema, others: bool) -> Group:
     """Effects of groups; ``others`` says whether the same groups have their own intercepts."""
-    varying = DesignBlock(lambda c: jnp.ones((len(next(iter(c.values()))), 1)), (), "")
+    varying = DesignBlock(lambda c: array_module(c).ones((len(next(iter(c.values()))), 1)), (), "")
     columns: frozenset[str] = frozenset()
     what = "1"
     if part.varying:
@@ -530,11 +546,52 @@ def build_group(part: GroupTerm, schema: Schema, others: bool) -> Group:
     grouping = [str(name) for name in names]
     sizes = [len(schema[name].labels) for name in grouping]
 
-    def code(columns: Columns) -> jax.Array:
-        found = jnp.zeros((), jnp.int32)
+    def code(columns: Columns) -> "jax.Array":
+        found: jax.Array = array_module(columns).zeros((), np.int32)
         for name, size in zip(grouping, sizes, strict=True):
             found = found * size + columns[name]
         return found
 
     levels = tuple(", ".join(each) for each in product(*(schema[n].labels for n in grouping)))
     return Group(f"{what}|{':'.join(grouping)}", columns | {*grouping}, varying, levels, code)
+
+
+class Design(NamedTuple):
+    """The right side of a formula: what adds up to the linear predictor beside the intercept."""
+
+    terms: tuple[Term, ...]
+    groups: tuple[Group, ...]
+    offsets: tuple[Expression, ...]
+
+
+def build_design(parts: ParsedFormula, schema: Schema) -> Design:
+    """The terms, groups and offsets of a formula."""
+    common = [nodes for nodes in parts.terms if not _is_offset(nodes)]
+    with_intercept = [
+        _format_interaction(each.groups) for each in parts.grouped if not each.varying
+    ]
+    return Design(
+        build_terms(common, parts.intercept, schema),
+        tuple(
+            build_group(each, schema, _format_interaction(each.groups) in with_intercept)
+            for each in parts.grouped
+        ),
+        tuple(_build_offset(nodes, schema) for nodes in parts.terms if _is_offset(nodes)),
+    )
+
+
+def _format_interaction(nodes: Sequence[Node]) -> str:
+    """The nodes of an interaction as text."""
+    return ":".join(format_node(node) for node in nodes)
+
+
+def _is_offset(nodes: Sequence[Node]) -> bool:
+    return any(called_function(node) == "offset" for node in nodes)
+
+
+def _build_offset(nodes: Sequence[Node], schema: Schema) -> Expression:
+    """The calculation in offset(...)."""
+    offset = nodes[0]
+    if len(nodes) != 1 or not isinstance(offset, Call) or len(offset.args) != 1 or offset.kwargs:
+        raise InvalidArgument(f"{_format_interaction(nodes)!r} must be offset(...) of one column.")
+    return bounded_expression(offset.args[0], schema)

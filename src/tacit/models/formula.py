@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import jax
 
 
 @dataclass(frozen=True)
@@ -120,14 +123,37 @@ def unknown_name_error(what: str, name: object, known: Iterable[str]) -> Invalid
     return InvalidArgument(f"{what} {name!r}; {hint}there are {shown or 'none'}.")
 
 
-Columns = Mapping[str, jax.Array]
+Columns: TypeAlias = "Mapping[str, jax.Array]"
+
+
+class NumPyColumns(dict[str, Any]):
+    """Encoded columns as NumPy arrays, of which a design is computed in NumPy and in double precision.
+
+    Predictions from saved draws need neither JAX, which takes long to import, nor its compiler.
+    """
+
+
+def array_module(columns: Columns) -> ModuleType:
+    """The module to compute with: ``jax.numpy``, or NumPy for `NumPyColumns`."""
+    if isinstance(columns, NumPyColumns):
+        return np
+    import jax.numpy as jnp
+
+    return jnp
+
+
+def as_float(columns: Columns, values: Any) -> "jax.Array":
+    """Values as floats of the usual precision of `array_module`."""
+    module = array_module(columns)
+    found: jax.Array = module.asarray(values).astype(np.float64 if module is np else module.float32)
+    return found
 
 
 @dataclass(frozen=True)
 class Expression:
     """A number computed from the columns of a row, in its own unit, with bounds."""
 
-    read: Callable[[Columns], jax.Array | float]
+    read: "Callable[[Columns], jax.Array | float]"
     low: float
     high: float
     columns: frozenset[str] = frozenset()
@@ -145,12 +171,12 @@ def scalar_column(name: str, schema: Schema) -> Kind:
     return schema[name]
 
 
-def decode_column(name: str, column: Kind) -> Callable[[Columns], jax.Array]:
+def decode_column(name: str, column: Kind) -> "Callable[[Columns], jax.Array]":
     """A column, decoded to its own unit."""
     if isinstance(column, Number) and column.scale is not None:
         centre, unit = column.scale
         return lambda columns: centre + unit * columns[name]
-    return lambda columns: jnp.asarray(columns[name]).astype(jnp.float32)
+    return lambda columns: as_float(columns, columns[name])
 
 
 def bounded_expression(node: Node, schema: Schema) -> Expression:
@@ -199,12 +225,15 @@ def _build_call(node: Call, schema: Schema) -> Expression:
             f"{', '.join(sorted(_FUNCTIONS))} of one argument."
         )
     inner = bounded_expression(node.args[0], schema)
-    function, ends = _FUNCTIONS[name]
+    ends = _FUNCTIONS[name]
     low, high = ends(inner.low), ends(inner.high)
 
-    def read(columns: Columns) -> jax.Array:
+    def read(columns: Columns) -> "jax.Array":
+        module = array_module(columns)
         # Rounding may move a value beyond its bounds, where a root or logarithm may not exist.
-        return function(jnp.clip(inner.read(columns), inner.low, inner.high))
+        at = module.clip(inner.read(columns), inner.low, inner.high)
+        found: jax.Array = at if name == "I" else getattr(module, name)(at)
+        return found
 
     return Expression(read, low, high, inner.columns)
 
@@ -222,14 +251,14 @@ def _or_nan(function: Callable[[float], float]) -> Callable[[float], float]:
 
 
 # All of them increase, so the bounds of the argument give the bounds of the result.
-_FUNCTIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], Callable[[float], float]]] = {
-    "I": (lambda x: x, lambda x: x),
-    "exp": (jnp.exp, _or_nan(math.exp)),
-    "log": (jnp.log, _or_nan(math.log)),
-    "log10": (jnp.log10, _or_nan(math.log10)),
-    "log1p": (jnp.log1p, _or_nan(math.log1p)),
-    "log2": (jnp.log2, _or_nan(math.log2)),
-    "sqrt": (jnp.sqrt, _or_nan(math.sqrt)),
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "I": lambda x: x,
+    "exp": _or_nan(math.exp),
+    "log": _or_nan(math.log),
+    "log10": _or_nan(math.log10),
+    "log1p": _or_nan(math.log1p),
+    "log2": _or_nan(math.log2),
+    "sqrt": _or_nan(math.sqrt),
 }
 
 

@@ -21,7 +21,7 @@ from scipy import special
 from tacit import _validate
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.models.design import Group, Term, build_group, build_terms
+from tacit.models.design import Group, Term, build_design
 from tacit.models.distributions import Ordered, Rescaled
 from tacit.models.families import (
     CUTPOINT,
@@ -36,14 +36,9 @@ from tacit.models.families import (
     default_family,
 )
 from tacit.models.formula import (
-    Call,
     Columns,
     Expression,
-    Node,
     ParsedFormula,
-    bounded_expression,
-    called_function,
-    format_node,
     parse_formula,
     unknown_name_error,
 )
@@ -577,40 +572,17 @@ def glm_from_spec(spec: GLMSpec, schema: Schema) -> GLM:
 def _build_function(parts: ParsedFormula, family: Family, link: str, schema: Schema) -> GLMFunction:
     """The function of a formula, still without priors."""
     outcome = build_outcome(parts, family, schema)
-    common = [nodes for nodes in parts.terms if not _is_offset(nodes)]
-    with_intercept = [
-        _format_interaction(each.groups) for each in parts.grouped if not each.varying
-    ]
+    design = build_design(parts, schema)
     return GLMFunction(
         family=family,
         link=link,
         outcome=outcome,
         intercept=parts.intercept and not family.cut,
-        terms=build_terms(common, parts.intercept, schema),
-        groups=tuple(
-            build_group(each, schema, _format_interaction(each.groups) in with_intercept)
-            for each in parts.grouped
-        ),
-        offsets=tuple(_build_offset(nodes, schema) for nodes in parts.terms if _is_offset(nodes)),
+        terms=design.terms,
+        groups=design.groups,
+        offsets=design.offsets,
         priors={},
     )
-
-
-def _format_interaction(nodes: Sequence[Node]) -> str:
-    """The nodes of an interaction as text."""
-    return ":".join(format_node(node) for node in nodes)
-
-
-def _is_offset(nodes: Sequence[Node]) -> bool:
-    return any(called_function(node) == "offset" for node in nodes)
-
-
-def _build_offset(nodes: Sequence[Node], schema: Schema) -> Expression:
-    """The calculation in offset(...)."""
-    offset = nodes[0]
-    if len(nodes) != 1 or not isinstance(offset, Call) or len(offset.args) != 1 or offset.kwargs:
-        raise InvalidArgument(f"{_format_interaction(nodes)!r} must be offset(...) of one column.")
-    return bounded_expression(offset.args[0], schema)
 
 
 def _check_formula(formula: str, function: GLMFunction) -> None:

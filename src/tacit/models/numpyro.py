@@ -314,7 +314,6 @@ class NumPyroModel(AdaptedModel):
 
     def parameters(self, vector: jax.Array, log_dets: list[jax.Array] | None = None) -> SiteValue:
         """Values of the parameters at a vector; adds log-determinants of the map to ``log_dets``."""
-
         # All parts at once: the derivative of single slices would add up as many vectors as there are parameters.
         sizes = [here.stop - here.start for here in self.slices.values()]
         parts = dict(zip(self.slices, jax.lax.split(vector, sizes), strict=True))

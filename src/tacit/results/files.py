@@ -29,7 +29,7 @@ from tacit.results import predictive
 from tacit.results.plots import is_legacy_arviz, load_arviz
 from tacit.results.predictive import formula_recipe
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import Labels
+from tacit.results.summary import Labels, to_table_units
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -39,7 +39,8 @@ _T = TypeVar("_T")
 # An array with names for its axes, as xarray takes it.
 _Variable: TypeAlias = tuple[Sequence[str], ArrayLike | Sequence[str]]
 
-_FORMAT = 1
+# Draws of the first format are those of the model's own parameters.
+_FORMAT = 2
 _GAUSSIAN = "unconstrained_gaussian"
 DRAFTS = ".{}.*.part"
 """How files are called that are not complete, given the name of the whole."""
@@ -196,7 +197,7 @@ def _axes(label: str, count: int) -> list[str]:
 def _fields(tree: xr.DataTree) -> dict[str, Any]:
     """The fields of the posterior in a tree."""
     said, groups = tree.attrs, {name: each.to_dataset() for name, each in tree.children.items()}
-    if said.get("tacit_format") != _FORMAT:
+    if said.get("tacit_format") not in (1, _FORMAT):
         raise InvalidArgument("it does not have the format of this version")
     draws, normal = groups["posterior"], groups.get(_GAUSSIAN, xr.Dataset())
     found = {
@@ -222,6 +223,8 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         "recipe": GLMSpec.from_json(said["recipe"]) if "recipe" in said else None,
         "privacy": PrivacyStatement.from_json(said["privacy_statement"]),
     }
+    if said["tacit_format"] == 1:
+        found["draws"] = to_table_units(found["draws"], found["interpretation"])
     if _SITES in groups:
         sites = groups[_SITES]
         names = [str(name) for name in sites[_SITE].values]

@@ -15,6 +15,7 @@ from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.result import Intervals, MethodResult
 from tacit.models.interpretation import GLMSpec, IncrementSizes, Interpretation
+from tacit.results import effects
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import (
     CONVERGENCE_SENTENCES,
@@ -28,10 +29,12 @@ from tacit.results.summary import (
     equal_arrays,
     interpretation_notes,
     summary_lines,
+    to_model_units,
     trust_sentence,
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
     from matplotlib.figure import Figure
 
@@ -110,8 +113,9 @@ class Posterior(NamedDraws, MethodResult):
 
         Coefficients of a model by formula are in the units of the table: for one unit of a column,
         or for a round number of the unit of measurement that the schema declares. Odds ratios and
-        rate ratios are beside them. ``draws``, `mean` and `interval` have the model's own
-        parameters, for which a unit is half of a column's declared range; see `in_units`.
+        rate ratios are beside them. ``draws``, `mean`, `interval`, plots, files and trees have the
+        same numbers. `model_draws` has the model's own parameters, for which a unit is half of a
+        column's declared range.
 
         Args:
             level: The posterior probability of the intervals.
@@ -279,6 +283,113 @@ class Posterior(NamedDraws, MethodResult):
         from tacit.results import predictive  # it imports JAX
 
         return predictive.predict(self, data, kind, seed)
+
+    @property
+    def model_draws(self) -> Mapping[str, FloatArray]:
+        """Draws of the model's own parameters, for which a unit of a number is half of its range."""
+        return to_model_units(self.draws, self.interpretation)
+
+    def predictions(self, at: effects.At | None = None, *, level: float = 0.9) -> "pd.DataFrame":
+        """Expected outcomes at declared values, with intervals. They have no further privacy cost.
+
+        Means are those of the outcome: a probability if it is yes or no, the probability of each
+        level if it has levels, a rate if it is a count.
+
+        Args:
+            at: Values of some columns, such as ``{"age": [30, 60], "ward": "all"}``. There is a row
+                for each combination. ``"all"`` stands for all levels, or five numbers from bound to
+                bound. Other columns are at the reference.
+            level: The posterior probability of the intervals.
+
+        Returns:
+            A data frame with the values, ``mean``, and the ends of the interval.
+
+        Raises:
+            InvalidArgument: If the model is not by formula, or a value is not declared.
+        """
+        return effects.predictions(self, at, level)
+
+    def comparisons(
+        self,
+        variable: str,
+        at: effects.At | None = None,
+        *,
+        by: effects.Contrast = "difference",
+        values: tuple[object, object] | None = None,
+        level: float = 0.9,
+    ) -> "pd.DataFrame":
+        """How the expected outcome differs between two values of a column, with intervals.
+
+        Args:
+            variable: The column. Levels are compared with the reference; a number is raised from
+                the reference by the unit that the summary shows.
+            at: Values of other columns, as for `predictions`.
+            by: ``"difference"``, or ``"ratio"``, such as a risk ratio.
+            values: The two values to compare.
+            level: The posterior probability of the intervals.
+
+        Returns:
+            A data frame with a row for each comparison.
+
+        Raises:
+            InvalidArgument: If the model is not by formula, or a value is not declared.
+        """
+        return effects.comparisons(self, variable, at, by, values, level)
+
+    def slopes(
+        self, variable: str, at: effects.At | None = None, *, level: float = 0.9
+    ) -> "pd.DataFrame":
+        """How fast the expected outcome changes with a number, per one of it, with intervals.
+
+        Args:
+            variable: The number.
+            at: Values of any columns, as for `predictions`.
+            level: The posterior probability of the intervals.
+
+        Returns:
+            A data frame with a row for each combination of values.
+
+        Raises:
+            InvalidArgument: If the model is not by formula, or the column is not a number.
+        """
+        return effects.slopes(self, variable, at, level)
+
+    def probability(self, statement: str) -> float:
+        """The posterior probability of a statement about parameters, such as ``"dose < 0"``.
+
+        Args:
+            statement: A comparison of calculations with the names of the summary, as in
+                ``"ward[geriatric] > 2 * age"``. ``and``, ``or`` and ``not`` join several; ``exp``,
+                ``log`` and ``abs`` are known.
+
+        Returns:
+            The share of draws for which it holds.
+
+        Raises:
+            InvalidArgument: If the statement cannot be read.
+        """
+        return effects.probability(self, statement)
+
+    def plot_predictions(
+        self,
+        variable: str,
+        *,
+        by: str | None = None,
+        at: effects.At | None = None,
+        path: _PathLike | None = None,
+    ) -> "Figure":
+        """Plots the expected outcome over the declared values of a column, with 90% intervals.
+
+        Args:
+            variable: The column.
+            by: A category with a curve for each level.
+            at: Values of other columns, as for `predictions`.
+            path: A file to save the figure to.
+
+        Returns:
+            The matplotlib figure.
+        """
+        return effects.plot_predictions(self, variable, by, at, path)
 
     def plot_forest(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None

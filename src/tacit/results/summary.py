@@ -457,16 +457,35 @@ def check_units(
 def draws_in_units(
     draws: Mapping[str, FloatArray], interpretation: Interpretation | None, units: IncrementSizes
 ) -> NamedDraws:
-    """Draws in the units that are shown."""
-    if interpretation is None:
-        return NamedDraws(draws=draws)
-    known = interpretation.parameters
-    factors = {name: known[name].factor(units) for name in draws if name in known}
-    scaled = {
-        name: value if factors.get(name, 1.0) == 1 else value * np.asarray(factors[name])
+    """Draws in other units than the usual ones of the table."""
+    known = {} if interpretation is None else interpretation.parameters
+    factors = {n: known[n].factor(units) / known[n].factor({}) for n in draws if n in known}
+    return NamedDraws(draws=_scale_draws(draws, factors))
+
+
+def to_table_units(
+    draws: Mapping[str, FloatArray], interpretation: Interpretation | None
+) -> dict[str, FloatArray]:
+    """Draws of a model's own parameters, in the units of the table. A posterior has these."""
+    known = {} if interpretation is None else interpretation.parameters
+    return _scale_draws(draws, {n: known[n].factor({}) for n in draws if n in known})
+
+
+def to_model_units(
+    draws: Mapping[str, FloatArray], interpretation: Interpretation | None
+) -> dict[str, FloatArray]:
+    """Draws in the units of the table, as the model's own parameters."""
+    known = {} if interpretation is None else interpretation.parameters
+    return _scale_draws(draws, {n: 1 / known[n].factor({}) for n in draws if n in known})
+
+
+def _scale_draws(
+    draws: Mapping[str, FloatArray], factors: Mapping[str, float]
+) -> dict[str, FloatArray]:
+    return {
+        name: value if factors.get(name, 1.0) == 1 else np.asarray(value) * factors[name]
         for name, value in draws.items()
     }
-    return NamedDraws(draws=scaled)
 
 
 def interpretation_notes(interpretation: Interpretation | None) -> tuple[str, ...]:
