@@ -99,7 +99,7 @@ def seed_of(*parts):
 
 def scored(case, post):
     """Scores of all draws, [draws, numbers]."""
-    draws = {name: np.asarray(value) for name, value in post.draws.items()}
+    draws = {name: np.asarray(value) for name, value in post.model_draws.items()}
     return np.asarray(_score(case)(draws), np.float64)
 
 

@@ -274,7 +274,7 @@ class Problem:
     def coefficients(self, post):
         """Draws of the coefficients of the design, [draws, columns], and of the scale if there is one."""
         spaced = np.linspace(0, post.num_draws - 1, min(DRAWS, post.num_draws)).astype(int)
-        draws = {name: np.asarray(values, float)[spaced] for name, values in post.draws.items()}
+        draws = {name: np.asarray(values, float)[spaced] for name, values in post.model_draws.items()}
         parts = [draws[name].reshape(len(spaced), -1) for name in ("Intercept", *self._terms)]
         return np.hstack(parts), draws.get("sigma", draws.get("alpha"))
 
@@ -423,7 +423,7 @@ def _ends(post):
 def agreement(name, problem, exact, fits):
     posts, seconds, messages = fits
     mean, (low, high) = _flat(exact.mean()), _ends(exact)
-    sd = _flat({each: np.std(draws, axis=0) for each, draws in exact.draws.items()})
+    sd = _flat({each: np.std(draws, axis=0) for each, draws in exact.model_draws.items()})
     if posts:
         below, above = np.moveaxis([_ends(post) for post in posts], 1, 0)
         held = (below <= mean) & (mean <= above)

@@ -56,7 +56,7 @@ def check_five_minutes(folder, printed):
     shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
     assert _words(shown.splitlines()) == _words(printed.splitlines()[4:-3])
     assert "Left: epsilon 2, delta 9e-06" in printed
-    chances = [float(line) for line in printed.splitlines()[-2:]]
+    chances = [float(line.split(",")[-1]) for line in printed.splitlines()[-2:]]
     assert chances == pytest.approx([0.09, 0.5], abs=0.06)  # as simulated
     page = (folder / "run" / "report.html").read_text()
     assert "readmitted ~ age + dose + ward" in page

@@ -116,7 +116,7 @@ def test_predictions_need_the_file_that_was_fitted(folder, capsys):
     assert code == 2
     assert "pass that file with --model" in err
     code, out, _ = call(capsys, "predict", "run", "new.csv", "--model", "model.py")
-    low, high = (float(line) for line in out.split()[1:])
+    low, high = (float(line.split(",")[-1]) for line in out.split()[1:])
     assert code == 0
     assert low < 0.4
     assert high > 0.6
@@ -161,7 +161,7 @@ def test_another_name_and_levels_of_the_schema(capsys):
     assert (code, err) == (0, "")
     code, out, _ = call(capsys, "predict", "wards", "new.csv", "--model", "model.py:ward_of")
     header, first, *_ = out.split()
-    assert header == "A,B,C"
+    assert header == "age,A,B,C"
     assert sum(map(float, first.split(","))) == pytest.approx(1, abs=1e-4)
 
 
@@ -173,7 +173,7 @@ def test_a_pymc_file(folder, capsys):
     assert 0.5 < found < 4
     code, out, _ = call(capsys, "predict", "pymc", "new.csv", "--model", "by_pymc.py")
     assert code == 0
-    assert float(out.split()[1]) < 0.5 < float(out.split()[2])
+    assert float(out.split()[1].split(",")[-1]) < 0.5 < float(out.split()[2].split(",")[-1])
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_says_what_it_does_and_costs():
         "epsilon 1 at delta 1e-06, add-remove (asked for)",
         f"epsilon {plan.epsilons['replace']:.5g} at delta 1e-06, replace",
         "nothing charged",
-        "for 10,000 rows",
+        "if there were about 20,000 rows",
         "18 to 100",
         "3 levels and other",
     ):

@@ -209,7 +209,7 @@ def test_a_fit_without_privacy_is_what_maximum_likelihood_finds(case, exact):
     expected, errors = by_numbers(log_likelihood, start)
     post = exact(case)
     assert post.converged
-    draws = {name: np.asarray(values, float) for name, values in post.draws.items()}
+    draws = {name: np.asarray(values, float) for name, values in post.model_draws.items()}
     parts = [draws["x"], draws["ward"], *others(draws)]
     found = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
     # The prior, of sd 1 and more, moves an estimate of standard error 0.1 by a hundredth.
@@ -222,7 +222,7 @@ NEW = {"x": [-1.0, 1.5], "ward": ["a", "b"]}
 
 def test_predictions_of_ordered_levels_are_their_probabilities(exact):
     post = exact("ordinal")
-    cut, x, ward = (post.draws[name] for name in ("cutpoint", "x", "ward"))
+    cut, x, ward = (post.model_draws[name] for name in ("cutpoint", "x", "ward"))
     for i, (at, b) in enumerate([(-0.5, 0), (0.75, 1)]):
         eta = x * at + ward[:, 0] * b
         below = expit(cut - eta[:, None])
@@ -246,7 +246,7 @@ MEANS = {
 )
 def test_predictions_of_the_other_families_are_means(case, exact):
     post, at = exact(case), np.array([-0.5, 0.75])
-    d = {name: np.asarray(values, float) for name, values in post.draws.items()}
+    d = {name: np.asarray(values, float) for name, values in post.model_draws.items()}
     eta = [d["Intercept"] + d["x"] * at[i] + d["ward"][:, 0] * i for i in range(2)]
     expected = [MEANS[case](each, d).mean() for each in eta]
     assert np.allclose(post.predict(NEW), expected, rtol=1e-4)  # and needs no time or event

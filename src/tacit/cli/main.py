@@ -48,7 +48,7 @@ COMMANDS = (
     Command("report", "Write the report of a run again, as HTML, Markdown and a registry entry.", "fit"),
     Command("explain", "Say in plain words what a run asked, what leaves, and what that means for one person.", "fit"),
     Command("forecast", "Forecast the intervals that a fit will have, before any data are read.", "studies"),
-    Command("audit", "Estimate a lower bound on the epsilon of a plan, on made-up rows. Reads no data.", "studies"),
+    Command("audit", "Estimate a lower bound on the epsilon of a plan, on simulated rows. Reads no data.", "studies"),
     Command("reproduce", "Rerun the experiments of the papers and plot them beside the published results.", "reproduce"),
     Command("demo", "Fit who had an affair, by a survey of 6,366 women, without and with privacy.", "demo"),
     Command("example", "Write a simulated table of hospital visits, with its schema, to try Tacit on.", "data"),
