@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, get_args
 from tacit import _validate, accounting
 from tacit._format import format_number, round_up_epsilon, subtract_decimals
 from tacit.accounting.events import DpEvent
+from tacit.errors import InvalidArgument
 
 Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
@@ -125,6 +126,25 @@ class Budget:
 
     def __str__(self) -> str:
         return f"{self.amounts} ({self.adjacency})"
+
+
+# The delta of a budget that names only its epsilon.
+DEFAULT_DELTA = 1e-6
+
+
+def choose_budget(budget: Budget | None, epsilon: float | None, delta: float | None) -> Budget:
+    """The budget of a call that takes ``budget=``, or ``epsilon=`` with ``delta=`` 1e-6 by default.
+
+    Raises:
+        InvalidArgument: If both or neither are passed.
+    """
+    if budget is None and epsilon is not None:
+        return Budget(epsilon, DEFAULT_DELTA if delta is None else delta)
+    if not isinstance(budget, Budget) or epsilon is not None or delta is not None:
+        raise InvalidArgument(
+            "Pass epsilon= (with delta= if it is not 1e-6), or budget=tacit.Budget(epsilon, delta)."
+        )
+    return budget
 
 
 def _percent_rounded_up(share: float) -> str:
