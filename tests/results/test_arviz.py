@@ -150,7 +150,7 @@ def test_without_arviz_it_is_a_plain_tree(post, monkeypatch):
 
         raise PackageNotFoundError
 
-    monkeypatch.setattr("tacit.results.files.version", missing)
+    monkeypatch.setattr("tacit.results.datatree.version", missing)
     tree = post.to_datatree()
     assert type(tree) is xr.DataTree
     assert isinstance(tree["posterior"], xr.DataTree)

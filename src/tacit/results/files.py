@@ -1,8 +1,6 @@
-"""Posteriors as xarray trees, which ArviZ reads, and as NetCDF files.
+"""Posteriors as NetCDF files, which xarray and ArviZ read.
 
-From version 1 on, ArviZ takes any `xarray.DataTree`. Versions before take their own `InferenceData`, and
-flatten a tree, which is a mapping, into one table of all its groups, in which most cells are empty.
-`PosteriorTree` is a tree that these versions take for an `InferenceData`.
+They are written and read without xarray, which takes long to import.
 """
 
 import contextlib
@@ -10,23 +8,20 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import h5netcdf
+import h5py
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike
 
 from tacit._typing import FloatArray
 from tacit.data.schema import Schema
-from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError
 from tacit.inference.diagnostics import split_chains
 from tacit.inference.result import Intervals
 from tacit.models.interpretation import GLMSpec, Interpretation
-from tacit.results import predictive
-from tacit.results.plots import is_legacy_arviz, load_arviz
 from tacit.results.predictive import formula_recipe
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import Labels, to_table_units
@@ -34,10 +29,8 @@ from tacit.results.summary import Labels, to_table_units
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
-
-_T = TypeVar("_T")
-# An array with names for its axes, as xarray takes it.
-_Variable: TypeAlias = tuple[Sequence[str], ArrayLike | Sequence[str]]
+# An array with names for its axes.
+Variable: TypeAlias = tuple[Sequence[str], ArrayLike | Sequence[str]]
 
 # Draws of the first format are those of the model's own parameters.
 _FORMAT = 2
@@ -48,33 +41,43 @@ _SITES, _SITE, _STATEMENT = "sites", "site", "privacy_statement"
 _ANSWERS = ("answers_used", "answers_asked")
 
 
-def to_datatree(posterior: "Posterior") -> xr.DataTree:
-    """The tree described at `Posterior.to_datatree`."""
+class Group(NamedTuple):
+    """One group of a file or a tree: arrays with names for their axes, names of entries, attributes."""
+
+    variables: Mapping[str, Variable]
+    coordinates: Mapping[str, ArrayLike]
+    attrs: dict[str, str | int]
+
+
+def posterior_groups(posterior: "Posterior") -> dict[str, Group]:
+    """All groups of a posterior by name, as described at `Posterior.to_datatree`; ``/`` has the attributes."""
     draws = split_chains(posterior.draws, posterior.chains)
     groups = {
-        "/": xr.Dataset(attrs=_attributes(posterior)),
-        "posterior": _dataset(draws, ("chain", "draw"), posterior.labels),
+        "/": Group({}, {}, _attributes(posterior)),
+        "posterior": _group(draws, ("chain", "draw"), posterior.labels),
     }
-    groups["posterior"].attrs |= _fit_attributes(posterior)  # a group may be taken out of the tree
+    groups["posterior"].attrs.update(
+        _fit_attributes(posterior)
+    )  # a group may be taken out of the tree
     if posterior.trace:
-        groups["fit"] = _dataset(posterior.trace, ("step",))
+        groups["fit"] = _group(posterior.trace, ("step",))
     if posterior.sample_stats:
         stats = split_chains(posterior.sample_stats, posterior.chains)
-        groups["sample_stats"] = _dataset(stats, ("chain", "draw"))
+        groups["sample_stats"] = _group(stats, ("chain", "draw"))
     if posterior.chain:
         sizes, ratios = posterior.effective_sizes(), posterior.r_hats()
         stacked = {name: np.stack([sizes[name], ratios[name]]) for name in sizes}
-        groups["diagnostics"] = _dataset(stacked, ("diagnostic",))
+        groups["diagnostics"] = _group(stacked, ("diagnostic",))
     if sites := posterior.sites:
         said = [each.to_json(curve=False) for each in sites.values()]
         counts = [posterior.answers[name] for name in sites if name in posterior.answers]
-        held: dict[str, _Variable] = {_STATEMENT: ((_SITE,), said)}
+        held: dict[str, Variable] = {_STATEMENT: ((_SITE,), said)}
         if len(counts) == len(sites):
             held |= {
                 name: ((_SITE,), list(c))
                 for name, c in zip(_ANSWERS, zip(*counts, strict=True), strict=True)
             }
-        groups[_SITES] = xr.Dataset(held, {_SITE: list(sites)})
+        groups[_SITES] = Group(held, {_SITE: list(sites)}, {})
     axes = ("coordinate", "other_coordinate")
     normal = {
         "mean": posterior.unconstrained_mean,
@@ -82,16 +85,18 @@ def to_datatree(posterior: "Posterior") -> xr.DataTree:
     }
     known = {name: (axes[: each.ndim], each) for name, each in normal.items() if each is not None}
     if known:
-        groups[_GAUSSIAN] = xr.Dataset(known)
-    return xr.DataTree.from_dict(groups)
+        groups[_GAUSSIAN] = Group(known, {}, {})
+    return groups
 
 
 def save_posterior(posterior: "Posterior", path: str | os.PathLike[str]) -> None:
     """Writes a file beside the target, and then moves it there: nobody sees half a file."""
-    target, tree = Path(path), to_datatree(posterior)
+    target = Path(path)
     draft = target.parent / DRAFTS.format(target.name).replace("*", secrets.token_hex(4))
     try:
-        tree.to_netcdf(draft, engine="h5netcdf")
+        with h5netcdf.File(draft, "w") as file:
+            for name, group in posterior_groups(posterior).items():
+                _write_group(file if name == "/" else file.create_group(name), group)
         draft.replace(target)
     except OSError as error:
         raise TacitError(
@@ -108,12 +113,37 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not source.is_file():
         raise TacitError(f"There is no file at {source}.")
     try:
-        with xr.open_datatree(source, engine="h5netcdf", decode_cf=False) as tree:
-            return _fields(tree.load())
+        with h5netcdf.File(source, "r", decode_vlen_strings=True) as file:
+            groups = {name: _read_group(each) for name, each in file.groups.items()}
+            return _fields(dict(file.attrs), groups)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise TacitError(
             f"{source} is not a posterior written by Posterior.save: {error}."
         ) from error
+
+
+def _write_group(file: h5netcdf.Group, group: Group) -> None:
+    """Writes a group by the rules of NetCDF: a coordinate is an array with the name of its axis."""
+    arrays = {name: ((name,), values) for name, values in group.coordinates.items()}
+    for name, (axes, values) in {**group.variables, **arrays}.items():
+        array = np.asarray(values)
+        for axis, length in zip(axes, array.shape, strict=True):
+            if axis not in file.dimensions:
+                file.dimensions[axis] = length
+        if array.dtype.kind in "UO":
+            array = array.astype(h5py.string_dtype())
+        file.create_variable(name, tuple(axes), array.dtype, data=array)
+    file.attrs.update(group.attrs)
+
+
+def _read_group(file: h5netcdf.Group) -> Group:
+    arrays = {name: (each.dimensions, np.asarray(each[...])) for name, each in file.items()}
+    names = {name for name, (axes, _) in arrays.items() if axes == (name,)}
+    return Group(
+        {name: each for name, each in arrays.items() if name not in names},
+        {name: arrays[name][1] for name in names},
+        dict(file.attrs),
+    )
 
 
 def _attributes(posterior: "Posterior") -> dict[str, str | int]:
@@ -150,24 +180,24 @@ def _fit_attributes(posterior: "Posterior") -> dict[str, str | int]:
     }
 
 
-def _dataset(
+def _group(
     arrays: Mapping[str, FloatArray], leading: Sequence[str], labels: Labels | None = None
-) -> xr.Dataset:
-    """A dataset of arrays whose first axes are ``leading``; other axes are named after the array."""
-    variables, names = {}, _names(arrays, len(leading))
+) -> Group:
+    """A group of arrays whose first axes are ``leading``; other axes are named after the array."""
+    variables, names = dict[str, Variable](), _names(arrays, len(leading))
     for label, name in names.items():
         value = arrays[name]
         variables[label] = ((*leading, *_axes(label, value.ndim - len(leading))), value)
     lengths = next(iter(arrays.values())).shape
-    coordinates: dict[str, Sequence[int] | Sequence[str]] = {
-        axis: ["ess", "r_hat"] if axis == "diagnostic" else range(lengths[i])
+    coordinates: dict[str, ArrayLike] = {
+        axis: ["ess", "r_hat"] if axis == "diagnostic" else np.arange(lengths[i])
         for i, axis in enumerate(leading)
     }
     for label, name in names.items():
         for axis, entries in enumerate((labels or {}).get(name, ())):
             coordinates[f"{label}_dim_{axis}"] = list(entries)
     # Files do not keep the order of variables, nor every name.
-    return xr.Dataset(variables, coordinates, attrs={"names": json.dumps(names)})
+    return Group(variables, coordinates, {"names": json.dumps(names)})
 
 
 def _names(arrays: Mapping[str, FloatArray], leading: int) -> dict[str, str]:
@@ -194,26 +224,26 @@ def _axes(label: str, count: int) -> list[str]:
     return [f"{label}_dim_{axis}" for axis in range(count)]
 
 
-def _fields(tree: xr.DataTree) -> dict[str, Any]:
-    """The fields of the posterior in a tree."""
-    said, groups = tree.attrs, {name: each.to_dataset() for name, each in tree.children.items()}
+def _fields(said: Mapping[str, Any], groups: Mapping[str, Group]) -> dict[str, Any]:
+    """The fields of the posterior with these attributes and groups."""
     if said.get("tacit_format") not in (1, _FORMAT):
         raise InvalidArgument("it does not have the format of this version")
-    draws, normal = groups["posterior"], groups.get(_GAUSSIAN, xr.Dataset())
+    draws = groups["posterior"]
+    normal = groups[_GAUSSIAN].variables if _GAUSSIAN in groups else {}
     found = {
         "draws": _stack_chains(_arrays(draws)),
         "trace": _arrays(groups["fit"]) if "fit" in groups else {},
         "sample_stats": _stack_chains(_arrays(groups["sample_stats"]))
         if "sample_stats" in groups
         else {},
-        "unconstrained_mean": normal["mean"].values if "mean" in normal else None,
-        "unconstrained_covariance": normal["covariance"].values if "covariance" in normal else None,
+        "unconstrained_mean": normal["mean"][1] if "mean" in normal else None,
+        "unconstrained_covariance": normal["covariance"][1] if "covariance" in normal else None,
         "converged": bool(said["converged"]) if "converged" in said else None,
         "messages": tuple(map(str, json.loads(said.get("messages", "[]")))),
         "intervals": Intervals(said.get("intervals", Intervals.UNKNOWN)),
         "expected": json.loads(said.get("expected", "{}")),
         "chain": bool(said["chain"]),
-        "chains": int(draws.sizes["chain"]),
+        "chains": len(np.asarray(draws.coordinates["chain"])),
         "labels": _labels(draws),
         "fitted_by": tuple(map(str, json.loads(said.get("fitted_by", "[]")))),
         "interpretation": Interpretation.from_dict(json.loads(said["interpretation"]))
@@ -227,113 +257,33 @@ def _fields(tree: xr.DataTree) -> dict[str, Any]:
         found["draws"] = to_table_units(found["draws"], found["interpretation"])
     if _SITES in groups:
         sites = groups[_SITES]
-        names = [str(name) for name in sites[_SITE].values]
-        statements = [PrivacyStatement.from_json(str(each)) for each in sites[_STATEMENT].values]
-        found["sites"] = dict(zip(names, statements, strict=True))
+        names = [str(name) for name in np.asarray(sites.coordinates[_SITE])]
+        statements = np.asarray(sites.variables[_STATEMENT][1])
+        found["sites"] = {
+            name: PrivacyStatement.from_json(str(each))
+            for name, each in zip(names, statements, strict=True)
+        }
         found["answers"] = {}
-        if set(_ANSWERS) <= set(sites.data_vars):
-            counts = zip(*(sites[name].values.tolist() for name in _ANSWERS), strict=True)
+        if set(_ANSWERS) <= set(sites.variables):
+            counts = zip(
+                *(np.asarray(sites.variables[name][1]).tolist() for name in _ANSWERS), strict=True
+            )
             found["answers"] = dict(zip(names, counts, strict=True))
     return found
 
 
-def _labels(draws: xr.Dataset) -> dict[str, tuple[tuple[str, ...], ...]]:
+def _labels(draws: Group) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Names of the entries of arrays, where the axes have such coordinates."""
-    names: dict[str, str] = json.loads(draws.attrs["names"])
+    names: dict[str, str] = json.loads(str(draws.attrs["names"]))
+    axes = {name: draws.variables[label][0][2:] for label, name in names.items()}
     return {
-        name: tuple(tuple(map(str, draws[axis].values)) for axis in draws[label].dims[2:])
-        for label, name in names.items()
-        if draws[label].ndim > 2 and set(draws[label].dims[2:]) <= set(draws.coords)
+        name: tuple(tuple(map(str, np.asarray(draws.coordinates[axis]))) for axis in own)
+        for name, own in axes.items()
+        if own and set(own) <= set(draws.coordinates)
     }
 
 
-def _arrays(group: xr.Dataset) -> dict[str, FloatArray]:
+def _arrays(group: Group) -> dict[str, FloatArray]:
     """The arrays of a group, by the names of the parameters."""
-    names: dict[str, str] = json.loads(group.attrs["names"])
-    return {name: group[label].values for label, name in names.items()}
-
-
-_ROW = "row"
-
-
-class _Groups(tuple[str, ...]):
-    """Paths of groups, as a tree has them; called, their names, as an `InferenceData` has them."""
-
-    __slots__ = ()
-
-    def __call__(self) -> list[str]:
-        return [path.strip("/") for path in self if path != "/"]
-
-
-class PosteriorTree(xr.DataTree):  # type: ignore[no-untyped-call]  # of xarray
-    """A tree that ArviZ before version 1 takes for one of its own: its groups are datasets."""
-
-    __slots__ = ()
-
-    @property
-    def groups(self) -> _Groups:
-        """The paths of all groups."""
-        return _Groups(super().groups)
-
-    def __getitem__(self, key: str) -> Any:
-        """A group as a dataset, or a variable."""
-        return _as_dataset(super().__getitem__(key))
-
-    def __getattr__(self, name: str) -> Any:
-        """A group as a dataset, or a variable."""
-        return _as_dataset(super().__getattr__(name))
-
-
-def _as_dataset(found: _T) -> _T | xr.Dataset:
-    return found.to_dataset() if isinstance(found, xr.DataTree) else found
-
-
-def to_arviz_tree(posterior: "Posterior", public: TableLike | None, seed: int) -> xr.DataTree:
-    """The tree described at `Posterior.to_datatree`."""
-    groups = {path: node.to_dataset() for path, node in to_datatree(posterior).subtree_with_keys}
-    constants = _constant_variables(posterior)
-    if public is not None:
-        predicted, columns = _predictive_variables(posterior, public, seed)
-        groups["posterior_predictive"] = predicted
-        constants |= columns
-    if constants:
-        groups["constant_data"] = xr.Dataset(constants)
-    return _arviz_tree_class().from_dict(groups)
-
-
-def _arviz_tree_class() -> type[xr.DataTree]:
-    """The class of tree that the installed ArviZ takes."""
-    try:
-        version("arviz")
-        library = load_arviz()
-    except (PackageNotFoundError, TacitError):  # none is installed, or it lacks matplotlib
-        return xr.DataTree
-    if not is_legacy_arviz(library):
-        return xr.DataTree
-    library.InferenceData.register(PosteriorTree)
-    return PosteriorTree
-
-
-def _constant_variables(posterior: "Posterior") -> dict[str, _Variable]:
-    """The public arrays of a NumPyro or PyMC model, by name."""
-    arrays = {} if posterior.model is None else posterior.model.arrays
-    return {name: _variable(name, (), value) for name, value in arrays.items()}
-
-
-def _predictive_variables(
-    posterior: "Posterior", public: TableLike, seed: int
-) -> tuple[xr.Dataset, dict[str, _Variable]]:
-    """Draws of the outcomes of public rows, and the columns that they depend on."""
-    draws = predictive.predict_outcomes(posterior, public, "draws", seed)
-    model, schema = predictive.predictive_model(posterior)
-    columns, _ = schema.encode_new(public, model.predictors)
-    by = split_chains(draws, posterior.chains)
-    outcomes = {n: _variable(n, ("chain", "draw", _ROW), v) for n, v in by.items()}
-    return xr.Dataset(outcomes), {n: _variable(n, (_ROW,), v) for n, v in columns.items()}
-
-
-def _variable(name: str, leading: tuple[str, ...], values: ArrayLike) -> _Variable:
-    """An array with names for its axes."""
-    array = np.asarray(values)
-    rest = [f"{name}_dim_{axis}" for axis in range(array.ndim - len(leading))]
-    return [*leading, *rest], array
+    names: dict[str, str] = json.loads(str(group.attrs["names"]))
+    return {name: np.asarray(group.variables[label][1]) for label, name in names.items()}

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
 from tacit._typing import FloatArray
 from tacit.accounting import ADJACENCIES, Curve
@@ -34,6 +33,7 @@ from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import CONVERGENCE_SENTENCES, coordinates, with_noise_note
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -340,7 +340,9 @@ def _arviz_dist(
     return below
 
 
-def _draws_tree(shown: dict[str, FloatArray]) -> xr.DataTree:
+def _draws_tree(shown: dict[str, FloatArray]) -> "xr.DataTree":
+    import xarray as xr  # it takes a while to load
+
     labels = {label.replace("/", "::"): draws for label, draws in shown.items()}
     variables = {
         _escape_mathtext(label): (("chain", "draw"), d[None]) for label, d in labels.items()

@@ -218,7 +218,7 @@ class Posterior(NamedDraws, MethodResult):
             InvalidArgument: If ``public`` is passed and the posterior has no model, or a column is
                 missing.
         """
-        return results.files.to_arviz_tree(self, public, seed)
+        return results.datatree.to_arviz_tree(self, public, seed)
 
     def save(self, path: _PathLike) -> None:
         """Writes a NetCDF file, which `load` and ``arviz.from_netcdf`` read.
