@@ -1,11 +1,14 @@
 """Compiling: programs that compile quickly, and a store of compiled programs in the user's cache folder.
 
 Only programs whose shapes follow from public facts are stored: the text of a program has its shapes, and the store
-outlives the fit.
+outlives the fit. The folder belongs to the user alone, as the installed code does; whoever can write to either can
+change what a fit does.
 """
 
+import ast
 import hashlib
 import os
+import pickle
 import platform
 import stat
 import sys
@@ -42,19 +45,23 @@ def _compiler_options() -> dict[str, bool | int] | None:
     return dict(_QUICK_OPTIONS) if jax.default_backend() == "cpu" else None
 
 
-def stored_jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def stored_jit(function: Callable[_P, _R], key: str | None = None) -> Callable[_P, _R]:
     """The same, for a program that is compiled once for all processes of this user.
 
-    The shapes of its arguments must follow from public facts alone, never from the number of rows.
+    Args:
+        function: The function. The shapes of its arguments must follow from public facts alone, never
+            from the number of rows.
+        key: What determines the program, beside these shapes and the code of this package. Without a key,
+            its lowered text does, for which it must be traced.
     """
-    return _StoredProgram(function)
+    return _StoredProgram(function, key)
 
 
 class _StoredProgram(Generic[_P, _R]):
     """A function that is compiled for each kind of arguments, or loaded if it was compiled before."""
 
-    def __init__(self, function: Callable[_P, _R]) -> None:
-        self.__wrapped__ = function
+    def __init__(self, function: Callable[_P, _R], key: str | None) -> None:
+        self.__wrapped__, self._key = function, key
         self._jitted = jax.jit(function, compiler_options=_compiler_options())
         self._programs: dict[object, Callable[_P, _R]] = {}
 
@@ -62,37 +69,90 @@ class _StoredProgram(Generic[_P, _R]):
         leaves, tree = jax.tree.flatten((args, kwargs))
         kind = tree, tuple((each.shape, each.dtype) for each in leaves)
         if kind not in self._programs:
-            self._programs[kind] = _load_or_compile(self._jitted.lower(*args, **kwargs))
+            self._programs[kind] = self._load_or_compile(kind, args, kwargs)
         return self._programs[kind](*args, **kwargs)
 
+    def _load_or_compile(
+        self, kind: tuple[object, object], args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Callable[_P, _R]:
+        lowered: jax.stages.Lowered | None = None
+        if self._key is None:
+            lowered = self._jitted.lower(*args, **kwargs)
+            path = _stored_path(lowered.as_text())
+        else:
+            path = _stored_path(repr((self._key, kind, _code_digest())))
+        if path is not None:
+            with suppress(
+                Exception
+            ):  # whatever is wrong with the file, the program is compiled again
+                packed, result = pickle.loads(path.read_bytes())  # noqa: S301 (as private as the code)
+                found: Callable[_P, _R] = serialize_executable.deserialize_and_load(
+                    packed, jax.tree.structure((args, kwargs)), result
+                )
+                return found
+        compiled = (lowered or self._jitted.lower(*args, **kwargs)).compile()
+        if path is not None:
+            with suppress(
+                Exception
+            ):  # a backend that cannot do this: the program runs all the same
+                packed, _, result = serialize_executable.serialize(compiled)
+                _store(path, pickle.dumps((packed, result)))
+        return compiled
 
-def _load_or_compile(lowered: jax.stages.Lowered) -> Callable[..., _R]:
+
+def remember(key: str, compute: Callable[[], _R]) -> _R:
+    """What a function returns, or what it returned before for the same key and the same code of this package.
+
+    Plain data only: numbers, texts, bytes and tuples of them, which follow from public facts.
+    """
+    path = _stored_path(repr((key, _code_digest())))
+    if path is not None:
+        with suppress(OSError, ValueError, SyntaxError):
+            found: _R = ast.literal_eval(path.read_text(encoding="utf-8"))
+            return found
+    made = compute()
+    if path is not None:
+        _store(path, repr(made).encode())
+    return made
+
+
+def _stored_path(determined_by: str) -> Path | None:
+    """The file of what is determined by a text and this platform; None if nothing is stored."""
     folder = program_folder()
     if folder is None or jax.process_count() > 1:
-        return lowered.compile()
-    text = lowered.as_text()
-    path = folder / hashlib.sha256(f"{_platform_facts()}\n{text}".encode()).hexdigest()
-    trees = lowered.in_tree, lowered.out_tree
-    with suppress(Exception):  # whatever is wrong with the file, the program is compiled again
-        found: Callable[..., _R] = serialize_executable.deserialize_and_load(
-            path.read_bytes(), *trees
-        )
-        return found
-    compiled = lowered.compile()
-    with suppress(
-        Exception
-    ):  # a full disk, or a backend that cannot do this: the program runs all the same
-        packed, *_ = serialize_executable.serialize(compiled)
-        make_private_folder(folder)
-        write_atomically(path, packed)
-        stored = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)
+        return None
+    return folder / hashlib.sha256(f"{_platform_facts()}\n{determined_by}".encode()).hexdigest()
+
+
+def _store(path: Path, content: bytes) -> None:
+    with suppress(OSError):  # a full disk: nothing is stored
+        make_private_folder(path.parent)
+        write_atomically(path, content)
+        stored = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in stored[:-_MAX_STORED]:
             old.unlink()
-    return compiled
+
+
+@lru_cache(maxsize=1)
+def _code_digest() -> str:
+    """The digest of the package's own code."""
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("**/*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def program_folder() -> Path | None:
     """The folder of compiled programs, which only its owner may read; None if there is none."""
+    folder = _chosen_folder()
+    if folder is not None and folder.exists() and sys.platform != "win32":
+        held = folder.stat()
+        if held.st_uid != os.getuid() or stat.S_IMODE(held.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            return None  # somebody else could have put programs there
+    return folder
+
+
+def _chosen_folder() -> Path | None:
     named = os.environ.get(_FOLDER_VARIABLE)
     if named is not None:
         return Path(named) if named else None
@@ -106,12 +166,7 @@ def program_folder() -> Path | None:
         cache = home / "Library" / "Caches"
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    folder = cache / "tacit" / "programs"
-    if folder.exists() and sys.platform != "win32":
-        held = folder.stat()
-        if held.st_uid != os.getuid() or stat.S_IMODE(held.st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            return None  # somebody else could have put programs there
-    return folder
+    return cache / "tacit" / "programs"
 
 
 @lru_cache(maxsize=1)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import _validate
+from tacit._compile import stored_jit
 from tacit._format import clean_text, format_epsilon, format_number, requested_note
 from tacit._html import render_template
 from tacit.accounting import Adjacency, Budget
@@ -69,7 +70,8 @@ def check_model(model: UnitModel, rows: Rows) -> None:
     start = jnp.zeros(model.dimension)
     if isinstance(model.source, Model):
         _check_densities(model, rows, start)
-    if not np.isfinite(jax.jit(model.log_prior)(start, model.constants)):
+    log_prior = stored_jit(model.log_prior, model.program_key("log prior"))
+    if not np.isfinite(log_prior(start, model.constants)):
         raise InvalidArgument(
             "The log prior is not finite at the start of the fit (zero, unconstrained); check the "
             "parameters' supports."

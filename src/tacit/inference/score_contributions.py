@@ -8,6 +8,7 @@ bias the fit.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -166,14 +167,13 @@ def _unit_scores(
     key = jax.random.fold_in(
         jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
     )
-    density, drawn = density_and_outcomes(model, theta, rows, present, constants, key, outcomes)
-    own = jax.grad(density)(theta, None)
-    others = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
+    own = score_function(model)(theta, None, rows, present, constants)
+    others = drawn_scores(model, theta, rows, present, constants, key, outcomes)
     scores: jax.Array = jnp.concatenate([own[None], others]) @ given.to_metric.T
     return scores
 
 
-def density_and_outcomes(
+def drawn_scores(
     model: UnitModel,
     theta: jax.Array,
     rows: Row,
@@ -181,19 +181,35 @@ def density_and_outcomes(
     constants: ArrayTree,
     key: jax.Array,
     outcomes: int,
-) -> tuple[Callable[[jax.Array, Outcomes], jax.Array], Outcomes]:
-    """The log-likelihood of a unit as a function of parameters and outcomes; and drawn outcomes."""
-    assert model.simulate is not None
-    simulate = model.simulate
+) -> jax.Array:
+    """Scores of outcomes that the model draws for a unit, [outcomes, size]."""
+    simulate, score = _simulator(model), score_function(model)
+    # By lax.map: under vmap they would be drawn again for every derivative that needs them.
+    drawn = jax.lax.map(
+        lambda key: simulate(key, theta, rows, present, constants), jax.random.split(key, outcomes)
+    )
+    found: jax.Array = jax.vmap(lambda each: score(theta, each, rows, present, constants))(drawn)
+    return found
 
-    def draw(key: jax.Array) -> Outcomes:
-        return simulate(key, theta, rows, present, constants)
 
-    def density(theta: jax.Array, drawn: Outcomes) -> jax.Array:
+# Compiled by themselves, so that JAX keeps their traces: contributions of units and scores of simulated units share
+# them.
+@lru_cache(maxsize=32)
+def score_function(model: UnitModel) -> Callable[..., jax.Array]:
+    """The derivative of a unit's log-likelihood by the parameters, for outcomes of its own (None) or drawn ones."""
+
+    def density(
+        theta: jax.Array, drawn: Outcomes, rows: Row, present: jax.Array, constants: ArrayTree
+    ) -> jax.Array:
         return model.log_likelihood(theta, rows, present, constants, drawn)
 
-    # By lax.map: under vmap they would be drawn again for every derivative that needs them.
-    return density, jax.lax.map(draw, jax.random.split(key, outcomes))
+    return jax.jit(jax.grad(density))
+
+
+@lru_cache(maxsize=32)
+def _simulator(model: UnitModel) -> Callable[..., Outcomes]:
+    assert model.simulate is not None
+    return jax.jit(model.simulate)
 
 
 def _pack_symmetric(vectors: jax.Array) -> jax.Array:

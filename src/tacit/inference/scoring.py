@@ -38,7 +38,7 @@ from tacit.inference.result import Intervals, MethodResult
 from tacit.inference.score_contributions import (
     ScoreQuery,
     contribution_size,
-    density_and_outcomes,
+    drawn_scores,
     split_release,
     unit_contribution,
 )
@@ -277,6 +277,7 @@ def scoring_step(model: UnitModel, outcomes: int) -> Step:
     def step(state: ScoreQuery, _: jax.Array, release: Release) -> tuple[ScoreQuery, jax.Array]:
         return state, release.noisy_sum(per_unit, state)
 
+    step.known_digest = model.program_key(f"step {outcomes}")  # type: ignore[attr-defined]
     return step
 
 
@@ -366,15 +367,13 @@ def _compiled_scores(model: UnitModel, outcomes: int) -> Callable[..., jax.Array
     """Scores of simulated units for outcomes that the model draws, [units, outcomes, size]."""
 
     def of_unit(key: jax.Array, theta: jax.Array, unit: Units, constants: ArrayTree) -> jax.Array:
-        density, drawn = density_and_outcomes(model, theta, *unit, constants, key, outcomes)
-        scores: jax.Array = jax.vmap(lambda each: jax.grad(density)(theta, each))(drawn)
-        return scores
+        return drawn_scores(model, theta, *unit, constants, key, outcomes)
 
     def of_all(theta: jax.Array, units: Units, constants: ArrayTree) -> jax.Array:
         keys = jax.random.split(jax.random.key(0, impl="threefry2x32"), units.length)
         return jax.vmap(of_unit, in_axes=(0, None, 0, None))(keys, theta, units, constants)
 
-    return stored_jit(of_all)
+    return stored_jit(of_all, model.program_key(f"scores {outcomes}"))
 
 
 def method_result(model: UnitModel, result: ScoringResult, rounds: Rounds) -> MethodResult:

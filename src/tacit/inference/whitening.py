@@ -141,16 +141,16 @@ def whiten_prior(model: UnitModel) -> Whitening:
 def _gaussian_prior(model: UnitModel) -> Whitening | None:
     """The prior's own mean and spread if it is normal on the unconstrained scale, else None."""
 
-    @stored_jit
     def derivatives(position: jax.Array, constants: ArrayTree) -> tuple[jax.Array, jax.Array]:
         slope = jax.grad(model.log_prior)
         return slope(position, constants), jax.jacfwd(slope)(position, constants)
 
+    at = stored_jit(derivatives, model.program_key("prior"))
     positions = (
         np.random.default_rng(0).normal(size=(_HESSIAN_POINTS, model.dimension)).astype(np.float32)
     )
     positions[0] = 0
-    slopes, curvatures = zip(*(derivatives(p, model.constants) for p in positions), strict=True)
+    slopes, curvatures = zip(*(at(p, model.constants) for p in positions), strict=True)
     found = np.asarray(curvatures, np.float64)
     first = -(found[0] + found[0].T) / 2
     size = np.abs(first).max()

@@ -125,6 +125,10 @@ class UnitModel:
     def _functions(self) -> tuple[object, ...]:
         return self.log_prior, self.log_likelihood, self.simulate
 
+    def program_key(self, name: str) -> str | None:
+        """The key by which a program of the model's functions is stored; None if only a trace determines it."""
+        return None if self.known_digest is None else f"{name} {self.known_digest}"
+
     def digest(self, rows: "Rows") -> str:
         """A digest of prior, likelihood and draws of outcomes, for rows of these types."""
         from tacit.privacy.checkpoint import combined_digest, density_digest, trace_digest

@@ -264,17 +264,16 @@ class GLMFunction:
         several = bool(self.outcome.levels)
         eta = jnp.zeros((count, len(self.outcome.levels)) if several else count)
         centre: jax.Array | float = self.scales.middle
-        blocks, coefficients, centres = [], [], []
+        blocks, coefficients = [], []
         for term in self.terms:
             middle = self.scales.middle if term.is_level else 0.0
             found = self._sample(term.name, term.shape, middle)
             blocks.append(term.read(columns))
             coefficients.append(found if term.shape else found[None])
-            centres += [term.block.centre] * len(coefficients[-1])
+            if term.block.centre:  # a number, no array: what has no arrays is traced once
+                centre = centre - term.block.centre * coefficients[-1].sum(axis=0)
         if blocks:  # one product, whose derivative is one product, too
-            stacked = jnp.concatenate(coefficients)
-            eta = eta + jnp.concatenate(blocks, axis=1) @ stacked
-            centre = centre - jnp.asarray(centres) @ stacked
+            eta = eta + jnp.concatenate(blocks, axis=1) @ jnp.concatenate(coefficients)
         if self.intercept:
             # The fit is in terms of the intercept at the middle of all columns, where it hardly
             # depends on the coefficients. It is reported at the reference.
@@ -535,7 +534,7 @@ class GLM:
                 numbers = {key: float(value) for key, value in prior.get_args().items()}
             except (AttributeError, TypeError):
                 return None
-            priors[name] = type(prior).__name__, numbers
+            priors[name] = repr(type(prior)), numbers
         text = repr((self.formula, self.family, self.link, priors, self.schema))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -35,7 +35,7 @@ from jax.extend.core import Literal as Constant
 from jax.interpreters import partial_eval
 from jax.tree_util import PyTreeDef
 
-from tacit._compile import jit, stored_jit
+from tacit._compile import jit, remember, stored_jit
 from tacit._typing import AnyArray, PyTree
 from tacit.errors import BoundaryError, InvalidArgument, TacitError
 from tacit.privacy.captured import check_captured
@@ -420,7 +420,13 @@ def checked_fingerprint(
     That is a function of the shapes alone, so once is enough for arguments of the same shapes.
     """
     leaves, tree = jax.tree.flatten((state, given, batch))
-    return _cached_fingerprint(step, lattice, tree, tuple(map(_ArrayType.of, leaves)))
+    of = step, lattice, tree, tuple(map(_ArrayType.of, leaves))
+    digest = getattr(step, "known_digest", None)
+    if digest is None:
+        return _cached_fingerprint(*of)
+    check_captured(step)
+    # The same code made the same trace in an earlier process, where it was walked. [gate-stored]
+    return remember(repr((digest, *of[1:])), lambda: _cached_fingerprint(*of))
 
 
 def step_output_shapes(
@@ -492,7 +498,8 @@ def compile_sum(
         traced, _ = _matching_trace(step, lattice, fingerprint, state, given, batch)
         return _sum_at_release(traced, jax.tree.leaves((state, given, batch)))
 
-    return stored_jit(total) if public_width else jit(total)
+    # The walked trace determines the program, so that one that was stored needs no other trace.
+    return stored_jit(total, repr(("sum", fingerprint, lattice))) if public_width else jit(total)
 
 
 @lru_cache(maxsize=32)
@@ -517,7 +524,7 @@ def compile_rest(
         found = jax.core.eval_jaxpr(after, traced.consts, *leaves, released)
         return jax.tree.unflatten(jax.tree.structure(out), found)
 
-    return jit(rest)
+    return stored_jit(rest, repr(("rest", fingerprint, lattice)))
 
 
 def _sum_at_release(traced: ClosedJaxpr, given: Sequence[AnyArray]) -> jax.Array:
@@ -558,6 +565,8 @@ def _checked_trace(
     """The trace of a step, searched, walked, and compared with another for arrays from outside."""
     check_captured(step)  # whenever its code is about to run
     first, out = _walked_trace(step, lattice, state, given, batch)
+    if next(trace_constants(first), None) is None:
+        return first, out  # it has no array at all
     # JAX keeps traces of its own functions, with the arrays they made; another setting that
     # is part of their key makes it trace them anew.
     with jax.default_matmul_precision("highest"):
