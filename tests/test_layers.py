@@ -40,6 +40,12 @@ def test_a_schema_loads_neither_models_nor_tables():
     assert not heavy & set(loaded_after("from tacit import Schema"))
 
 
+def test_a_formula_is_parsed_without_tables_or_arrays_of_jax():
+    parsed = "from tacit.models.formula_parser import parse_formula; parse_formula('y ~ x*z')"
+    heavy = {"formulae", "jax", "numpyro", "pandas", "scipy", "tacit.privacy"}
+    assert not heavy & set(loaded_after(parsed))
+
+
 PLAIN_FIT = """
 import numpy as np, tacit
 schema = tacit.Schema({"y": tacit.Binary(), "x": tacit.Number(-1, 1)})

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -482,8 +482,6 @@ def _choose_codings(
 
     Only terms with the same numbers in them can make each other redundant.
     """
-    from formulae.contrasts import pick_contrasts  # imports pandas, which takes time
-
     alike: dict[frozenset[str], dict[str, list[str]]] = {}
     if intercept:
         alike[frozenset()] = {"Intercept": []}
@@ -493,9 +491,41 @@ def _choose_codings(
         alike.setdefault(numbers, {})[name] = categories
     found: dict[str, list[dict[str, bool]]] = {}
     for group in alike.values():
+        spanned: set[frozenset[str]] = set()
         # Terms with fewer categories come first, wherever they are in the formula.
-        found |= pick_contrasts(dict(sorted(group.items(), key=lambda item: len(item[1]))))
+        for name, categories in sorted(group.items(), key=lambda item: len(item[1])):
+            found[name] = nonredundant_codings(categories, spanned)
     return found
+
+
+def nonredundant_codings(
+    categories: Sequence[str], spanned: set[frozenset[str]]
+) -> list[dict[str, bool]]:
+    """Codings of an interaction that add what terms before it do not span, and nothing twice.
+
+    With a column for every level, an interaction spans the contrasts of each subset of its categories, those of
+    none being the intercept. Subsets that remain are joined: a without b and a with b are a with every level of b.
+
+    Args:
+        categories: Names of the categories.
+        spanned: The subsets that terms before it span; those of this term are added.
+    """
+    subsets = [each for n in range(len(categories) + 1) for each in combinations(categories, n)]
+    codings = [dict.fromkeys(each, False) for each in subsets if frozenset(each) not in spanned]
+    spanned.update(map(frozenset, subsets))
+    while (joined := _join_two(codings)) is not None:
+        codings = joined
+    return codings
+
+
+def _join_two(codings: list[dict[str, bool]]) -> list[dict[str, bool]] | None:
+    """Codings of which the first two that differ in one category are joined; None if there are none."""
+    for (i, short), (j, long) in combinations(enumerate(codings), 2):
+        further = dict(long.items() - short.items())
+        if len(further) == 1 and len(long) == len(short) + 1:
+            joined = {**short, **dict.fromkeys(further, True)}
+            return [*codings[:i], *codings[i + 1 : j], joined, *codings[j + 1 :]]
+    return None
 
 
 def _build_coded_terms(

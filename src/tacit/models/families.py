@@ -32,9 +32,9 @@ from tacit.models.formula import (
     decode_column,
     format_node,
     literal_number,
-    parse_formula,
     scalar_column,
 )
+from tacit.models.formula_parser import parse_formula
 
 # An expected outcome further beyond its bounds, on the log scale, makes no sense and may overflow.
 _MAX_LOG_EXCESS = 5.0

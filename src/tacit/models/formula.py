@@ -75,17 +75,6 @@ class ParsedFormula(NamedTuple):
     grouped: tuple[GroupTerm, ...]
 
 
-def parse_formula(formula: str) -> ParsedFormula:
-    """The parts of a formula; raises `InvalidArgument` if it cannot be parsed."""
-    from tacit.models.formula_parser import parse  # formulae imports pandas, which takes time
-
-    if not isinstance(formula, str) or "~" not in formula:
-        raise InvalidArgument(
-            f'A formula is text such as "outcome ~ first + second"; got {formula!r}.'
-        )
-    return parse(formula)
-
-
 def column_name(node: Node) -> str | None:
     """The column that a node names; None if it is not a name."""
     return node.name if isinstance(node, ColumnName) else None

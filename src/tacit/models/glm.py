@@ -39,9 +39,9 @@ from tacit.models.formula import (
     Columns,
     Expression,
     ParsedFormula,
-    parse_formula,
     unknown_name_error,
 )
+from tacit.models.formula_parser import parse_formula
 from tacit.models.interpretation import (
     GLMSpec,
     Interpretation,

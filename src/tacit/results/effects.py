@@ -28,9 +28,9 @@ from tacit.models.formula import (
     ParsedFormula,
     column_name,
     literal_number,
-    parse_formula,
     unknown_name_error,
 )
+from tacit.models.formula_parser import parse_formula
 from tacit.results.summary import coordinates
 
 if TYPE_CHECKING:
