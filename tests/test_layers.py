@@ -55,9 +55,10 @@ str(post.summary()), str(post.privacy)
 """
 
 
-def test_a_plain_fit_loads_no_federated_code():
+def test_a_plain_fit_loads_neither_federated_code_nor_pandas():
     loaded = loaded_after(f"exec({PLAIN_FIT!r})")
     assert "tacit.api.fit" in loaded
+    assert "pandas" not in loaded
     assert not [name for name in loaded if name.startswith(("tacit.federated", "flwr"))]
 
 

@@ -299,7 +299,8 @@ def test_a_formula_may_have_a_thousand_terms():
         ("y ~ 2a", "from '2' on"),
         ('y ~ f("a)', "(character 7): the quotation mark is not closed"),
         ("y ~ a + `b", "from '`b' on (character 9): the backquote is not closed"),
-        ("y ~ " + "(" * 5000, "brackets within brackets"),
+        ("y ~ " + "(" * 5000, "nested too deeply"),
+        ("y ~ I(a" + " + a" * 5000 + ")", "nested too deeply"),
     ],
 )
 def test_what_cannot_be_read_is_shown_where_it_is(formula, says):

@@ -77,7 +77,10 @@ def parse_formula(formula: str) -> ParsedFormula:
     try:
         return _Parser(formula).formula()
     except RecursionError:
-        raise InvalidArgument("The formula has too many brackets within brackets.") from None
+        raise InvalidArgument(
+            "The formula has a calculation or brackets that are nested too deeply; put what it calculates into "
+            "a column of the data."
+        ) from None
 
 
 class _Parser:
