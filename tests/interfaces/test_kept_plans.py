@@ -60,6 +60,20 @@ def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
     assert work() == []
 
 
+def test_tables_of_all_lengths_share_a_program(work):
+    model = tacit.glm("ill ~ age", schema=SCHEMA)
+    made = tacit.plan(model, budget=BUDGET, method=METHOD)
+    tables = [{name: np.tile(cells, n) for name, cells in TABLE.items()} for n in (1, 2, 60)]
+    (first,) = made.fit(tables[:1], seed=1)
+    assert work()
+    again = made.fit(tables, seed=1)
+    assert work() == []
+    assert again[0] == first
+    assert again[1] != again[2]
+    with pytest.raises(tacit.TacitError, match="list of tables"):
+        made.fit(TABLE)
+
+
 def test_what_differs_is_planned_for(monkeypatch):
     model = tacit.glm("ill ~ age", schema=SCHEMA)
     seen = []

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property, lru_cache, partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,10 @@ from tacit.privacy.mechanisms import (
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.results.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from tacit.api.rows import Data
+    from tacit.results.posterior import Posterior
 
 
 def check_on_dummy_row(model: UnitModel, method: Method, rows: Rows, mechanism: Mechanism) -> None:
@@ -240,6 +244,28 @@ class Plan:
     def unit(self) -> str:
         """The unit of privacy: ``"row"`` or ``"person"``."""
         return self.dummy.unit
+
+    def fit(
+        self, tables: "Sequence[Data]", *, ledger: Ledger | None = None, seed: int | None = None
+    ) -> "list[Posterior]":
+        """Fits each of several tables with this plan, as in a simulation study. All share one program.
+
+        Args:
+            tables: The tables, each as for `tacit.fit`. Each fit costs the plan's budget.
+            ledger: The ledger to charge, once for each table.
+            seed: Makes the fits reproducible, and not private; each table has a seed of its own.
+
+        Returns:
+            A posterior for each table.
+        """
+        from tacit.api.fit import fit
+
+        if isinstance(tables, str) or not isinstance(tables, Sequence):
+            raise InvalidArgument("Pass a list of tables; to fit one, use tacit.fit(plan, table).")
+        return [
+            fit(self, each, ledger=ledger, seed=None if seed is None else seed + i)
+            for i, each in enumerate(tables)
+        ]
 
     @cached_property
     def epsilons(self) -> dict[Adjacency, float | None]:
