@@ -274,7 +274,9 @@ class Problem:
     def coefficients(self, post):
         """Draws of the coefficients of the design, [draws, columns], and of the scale if there is one."""
         spaced = np.linspace(0, post.num_draws - 1, min(DRAWS, post.num_draws)).astype(int)
-        draws = {name: np.asarray(values, float)[spaced] for name, values in post.model_draws.items()}
+        draws = {
+            name: np.asarray(values, float)[spaced] for name, values in post.model_draws.items()
+        }
         parts = [draws[name].reshape(len(spaced), -1) for name in ("Intercept", *self._terms)]
         return np.hstack(parts), draws.get("sigma", draws.get("alpha"))
 

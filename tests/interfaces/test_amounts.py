@@ -84,8 +84,8 @@ def test_everything_that_is_printed_agrees(there, capsys, method):
 
 def test_a_run_that_costs_less_says_what_was_asked(there, capsys):
     plan = shown(capsys, *FIT, *METHODS["langevin"], "--dry-run")
-    assert "add-remove (at most 1 was asked for)" in plan
-    assert "add-remove (asked for)" in shown(capsys, *FIT, *METHODS["variational"], "--dry-run")
+    assert "add-remove (at most 1 was requested)" in plan
+    assert "add-remove (requested)" in shown(capsys, *FIT, *METHODS["variational"], "--dry-run")
 
 
 def quick(ledger, budget):

@@ -67,7 +67,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     assert "Each site's own ledger has its charge" in whole
     assert re.search(r"\| a \| 1e-06 \| 1 \| [\d.]+ \| row \| 20 of 20 \|", whole)
     assert "20 of the 20 that it paid for" in own
-    assert "20 of the 20 that it was asked for" in own
+    assert "20 of the 20 that were requested of it" in own
     assert "| this run | 1 |" in own
     assert "| left | 2 |" in own
     assert "What b contributed" in (tmp_path / "report-b.html").read_text("utf-8")

@@ -125,7 +125,7 @@ def test_no_rows_at_all():
         ([], {}, "one or more"),
         (["age", "age"], {}, "each once"),
         (["age"], {"by": "mode"}, "by must be"),
-        (["age"], {"budget": 1}, "needs a tacit.Schema and a tacit.Budget"),
+        (["age"], {"budget": 1}, "Pass epsilon="),
     ],
 )
 def test_faults(columns, settings, words):

@@ -19,22 +19,18 @@ from tacit._format import clean_text, format_epsilon, format_number, requested_n
 from tacit._html import render_template
 from tacit.accounting import Adjacency, Budget
 from tacit.accounting.accountants import cost, costs
+from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.precision import UNIT_PLURALS, Precision, coarse_forecast
 from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_units
 from tacit.api.scenario import Scenario
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.method import (
-    DEFAULT_SIZE,
-    Method,
-    Steps,
-    check_is_method,
-)
-from tacit.inference.registry import default_method, method_title
+from tacit.inference.method import DEFAULT_SIZE, Method, Steps
+from tacit.inference.registry import choose_method, default_method, method_title
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel, single_row_unit
-from tacit.models.front_ends import adapt_model, is_immutable, resolve_schema
+from tacit.models.front_ends import SchemaLike, adapt_model, is_immutable, resolve_model
 from tacit.models.jax_model import Model
 from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (
@@ -448,10 +444,13 @@ def fit_assumptions(schema: Schema | None) -> tuple[str, ...]:
 
 def plan(
     model: object,
-    schema: Schema | None = None,
+    schema: SchemaLike | None = None,
     *,
-    budget: Budget,
-    method: Method | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    budget: Budget | None = None,
+    family: str | None = None,
+    method: Method | str | None = None,
     size: int | None = None,
     scenario: Scenario | None = None,
     forecast: bool = True,
@@ -459,13 +458,19 @@ def plan(
     """Plans a fit within a budget. Reads no data and charges nothing.
 
     Args:
-        model: A NumPyro function whose arguments are columns of the schema, or a `tacit.models.NumPyro`
-            with options for one; a PyMC model whose data containers are columns, or a `tacit.models.PyMC`;
-            a `tacit.Model`; a model of `tacit.conjugate`; or a model by formula from `tacit.glm`.
-        schema: The public facts about the columns. A model from `tacit.glm` has its own.
-        budget: What the fit may cost.
-        method: Settings of an inference method. The default is as for `tacit.fit`, with settings for
-            the declared size.
+        model: A formula such as ``"readmitted ~ age + ward"``, or a model by formula from `tacit.glm`,
+            which takes priors; a NumPyro function whose arguments are columns of the schema, or a
+            `tacit.models.NumPyro` with options for one; a PyMC model whose data containers are
+            columns, or a `tacit.models.PyMC`; a `tacit.Model`; or a model of `tacit.conjugate`.
+        schema: The public facts about the columns, or the path of their YAML file. A model from
+            `tacit.glm` has its own.
+        epsilon: The epsilon that the fit may cost.
+        delta: The delta that it may cost; 1e-6 by default. Choose it well below one over the number
+            of people.
+        budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
+        family: The distribution of the outcome of a formula, as for `tacit.glm`.
+        method: An inference method by name, such as ``"variational"``, or its settings. The default
+            is as for `tacit.fit`, with settings for the declared size.
         size: About how many rows there are, or people if the schema names a person column. A guess
             within a factor of two is enough. It must be public: do not take it from the data. With
             it the plan has a forecast (see `tacit.forecast`).
@@ -480,17 +485,16 @@ def plan(
         BudgetError: If no noise level meets the budget.
         BoundaryError: If the model or method would take rows past the gate.
     """
-    schema = resolve_schema(model, schema)
+    budget = choose_budget(budget, epsilon, delta)
+    model, schema = resolve_model(model, schema, family)
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = adapt_model(model, schema)
     dummy = dummy_rows(adapted, schema, 1)
     dummy.simulated = simulated_units(schema, model_columns(adapted, schema))
-    if method is None and isinstance(budget, Budget):
-        method = default_method(adapted, size, budget)
+    method = choose_method(adapted, method, size, budget)
     if (
-        isinstance(method, Method)
-        and method.by_gradients
+        method.by_gradients
         and not method.has_finite_scores(adapted, dummy.simulated)
         and not np.isfinite(gradient_norms(adapted, schema)).any()
     ):
@@ -508,18 +512,15 @@ def build_plan(
     schema: Schema | None,
     dummy: Rows,
     budget: Budget,
-    method: Method | None,
+    method: Method | str | None,
     size: int | None = None,
     scenario: Scenario | None = None,
     forecast: bool = True,
 ) -> Plan:
     """The plan for a model and rows of these shapes. Raises if it cannot work."""
-    if not isinstance(budget, Budget):
-        raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
     if size is not None:
         _validate.count("size", size)
-    method = default_method(model, size, budget) if method is None else method
-    check_is_method(method)
+    method = choose_method(model, method, size, budget)
     mechanism = method.calibrate(model, budget)
     check_on_dummy_row(model, method, dummy, mechanism)
     return Plan(
@@ -536,7 +537,7 @@ def build_plan(
 
 
 def cached_plan(
-    model: object, schema: Schema, budget: Budget, method: Method | None, size: int | None
+    model: object, schema: Schema, budget: Budget, method: Method | str | None, size: int | None
 ) -> Plan:
     """The plan that `tacit.plan` makes, or the one it made for the same arguments before.
 
@@ -544,7 +545,7 @@ def cached_plan(
         model: A model as for `tacit.plan`. It counts as the same only if it is the same object.
         schema: The schema.
         budget: The budget.
-        method: The method, or None for the default.
+        method: The method, its name, or None for the default.
         size: The declared size, if any.
 
     Returns:
@@ -596,7 +597,7 @@ def _cached_plan(
     model: _ByIdentity,
     schema: Schema,
     budget: Budget,
-    method: _ByAllFields[Method | None],
+    method: _ByAllFields[Method | str | None],
     size: int | None,
 ) -> Plan:
     return plan(model.held, schema, budget=budget, method=method.held, size=size)

@@ -217,10 +217,10 @@ class Request:
     @cached_property
     def model(self) -> "UnitModel":
         """The model in the form that inference takes."""
-        from tacit.models.front_ends import adapt_model, resolve_schema
+        from tacit.models.front_ends import adapt_model, resolve_model
 
         written = self.regression if self.file is None else self.file.written
-        return adapt_model(written, resolve_schema(written, self.schema))
+        return adapt_model(*resolve_model(written, self.schema))
 
     @property
     def chosen_method(self) -> "Method":

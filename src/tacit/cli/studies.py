@@ -159,7 +159,7 @@ def audit(
             formula, model, schema, budget, family, method, set_ or [], None
         ).plan()
     shown = sys.stderr.isatty() and not as_json
-    with progress_bar(runs, shown=shown, what="runs") as report_progress:
+    with progress_bar(runs, shown=shown, what="runs", label="Auditing") as report_progress:
         found = tacit.audit(
             plan,
             runs=runs,

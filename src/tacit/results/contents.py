@@ -181,7 +181,7 @@ class SiteContribution:
         """What the site did, as pairs of a name and sentences."""
         used = "not known from this file"
         if self.used is not None:
-            used = f"{self.used} of the {self.asked} that it was asked for"
+            used = f"{self.used} of the {self.asked} that were requested of it"
         return [
             ("Run", (f"{self.run}, which the site's own study names",)),
             ("Answers that left the site", (f"{self.given} of the {self.paid} that it paid for",)),

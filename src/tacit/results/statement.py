@@ -441,7 +441,7 @@ class PrivacyStatement:
 
     @property
     def asked_for(self) -> str:
-        """Whether the run spent the epsilon that was asked for, or less."""
+        """Whether the run spent the epsilon that was requested, or less."""
         return requested_note(self.epsilons[self.adjacency], self.asked)
 
     def facts(self) -> list[tuple[str, str]]:
