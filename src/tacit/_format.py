@@ -2,6 +2,7 @@
 
 import math
 import sys
+import textwrap
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,9 +59,9 @@ def format_number(number: float) -> str:
     """A number of a budget, without the digits of rounding errors.
 
     >>> format_number(99.47228), format_number(0.1 + 0.2), format_number(1e-05)
-    ('99.47228', '0.3', '1e-05')
+    ('99.47228', '0.3', '1e-5')
     """
-    return f"{number:.10g}"
+    return f"{number:.10g}".replace("e-0", "e-")
 
 
 def subtract_decimals(number: float, *others: float) -> float:
@@ -84,6 +85,30 @@ def clean_text(value: object) -> str:
 def _replace_control(letter: str) -> str:
     odd = letter in _DIRECTION_MARKS or unicodedata.category(letter) in ("Cc", "Cs")
     return "\ufffd" if odd else letter
+
+
+# Where values begin after a label, in lines such as "Privacy    epsilon 1", and how long such lines may be.
+LABEL_WIDTH, _LINE_WIDTH = 11, 110
+
+
+def labelled_lines(facts: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
+    """Lines of a label and a text, which begin in the same column; long ones go on below.
+
+    >>> labelled_lines([("Model", "logistic regression")], indent=" ")
+    [' Model      logistic regression']
+    """
+    blank = indent + " " * LABEL_WIDTH
+    return [
+        line
+        for label, text in facts
+        for line in textwrap.wrap(
+            f"{indent}{label:<{LABEL_WIDTH}}{text}",
+            _LINE_WIDTH,
+            subsequent_indent=blank,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
 
 
 def text_table(
@@ -179,8 +204,6 @@ class ProgressBar:
         sys.stderr.flush()
 
 
-# Where values begin after a label, in lines such as "Privacy    epsilon 1".
-LABEL_WIDTH = 11
 _BAR_LENGTH = 20
 
 

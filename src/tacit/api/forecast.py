@@ -1,6 +1,7 @@
 """Forecasts: what a fit will be worth, before data are read and anything is charged."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.api.forecast_result import Forecast, ForecastLine
+from tacit.api.precision import pessimistic_assumptions, pessimistic_scenario
+from tacit.api.rows import model_columns
 from tacit.api.scenario import Scenario
 from tacit.api.simulate import (
     INTERVAL_LEVEL,
@@ -17,6 +20,7 @@ from tacit.api.simulate import (
     fit_tables,
     width_without_privacy,
 )
+from tacit.data.columns import Binary, Category
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.method import Method
@@ -29,6 +33,10 @@ from tacit.models.glm import INTERCEPT
 
 # An effect is detectable if at least this share of intervals excludes zero.
 _DETECTION_POWER = 0.8
+# The ends of an interval, the upper one first.
+_INTERVAL_QUANTILES = (1 - (1 - INTERVAL_LEVEL) / 2, (1 - INTERVAL_LEVEL) / 2)
+# The quantile of the widths of fits to unfavourable tables that is reported.
+_PESSIMISTIC_QUANTILE = 0.75
 # A limit on the time that a forecast takes.
 _MAX_TABLES = 1000
 
@@ -52,7 +60,8 @@ def forecast(
     """Forecasts what fits within some budgets will be worth. Reads no data and charges nothing.
 
     True parameters are drawn from the prior, and tables from the model. The method fits every table
-    within each budget, as it would fit the data.
+    within each budget, as it would fit the data. Where the scenario leaves something open, other
+    tables are simulated with unfavourable columns, and the forecast is a range.
 
     Args:
         model: A model as for `tacit.plan`. It must be able to draw its outcomes.
@@ -65,7 +74,8 @@ def forecast(
         family: The family of a formula, as for `tacit.glm`.
         method: An inference method or its name. By default what `tacit.plan` chooses for this size.
         scenario: What is expected of columns and effects. By default columns are uniform within
-            their bounds and parameters are drawn from the prior.
+            their bounds at the narrow end of a range, and fill a tenth of them at the wide end;
+            parameters are drawn from the prior.
         focus: The parameter that sentences are about. By default the first that is not an
             intercept.
         effect: An effect of interest. The forecast then says how often it would be distinguished from zero.
@@ -132,17 +142,22 @@ def forecast_from_tables(
         for budget, each in zip(budgets, methods, strict=True)
     ]
     floor = width_without_privacy(tables, rows)
+    wide, assumed = _pessimistic_widths(tables, budgets, methods, repeats)
     lines = [
-        line
-        for budget, found in zip(budgets, fits, strict=True)
-        for line in _forecast_lines(tables, budget.epsilon, found, truth, floor, effect)
+        line._replace(wide=max(line.width, float(most)))
+        for budget, found, widest in zip(budgets, fits, wide, strict=True)
+        for line, most in zip(
+            _forecast_lines(tables, budget.epsilon, found, truth, floor, effect),
+            widest,
+            strict=True,
+        )
     ]
     return Forecast(
         size=size,
         unit="row" if tables.schema.person is None else "person",
         budgets=tuple(budgets),
         method=tuple(map(repr, methods)),
-        assumptions=tuple(tables.scenario.describe(tables.schema)),
+        assumptions=(*tables.scenario.describe(tables.schema), *assumed),
         lines=tuple(lines),
         seconds=tuple(float(np.median(found.seconds[1:])) for found in fits),
         converged=tuple(float(found.converged.mean()) for found in fits),
@@ -153,6 +168,28 @@ def forecast_from_tables(
         effect=effect,
         units=tables.units,
     )
+
+
+def _pessimistic_widths(
+    tables: SimulatedTables, budgets: Sequence[Budget], methods: Sequence[Method], repeats: int
+) -> tuple[list[Floats], list[str]]:
+    """Widths at each budget if what the scenario leaves open is unfavourable, and what is assumed then."""
+    model, schema, scenario = tables.model, tables.schema, tables.scenario
+    names = [name for name in model_columns(model, schema) if name != schema.person]
+    assumed = pessimistic_assumptions(scenario, schema, names)
+    if not assumed:
+        return [np.zeros(len(tables.labels)) for _ in budgets], []
+    worse = replace(tables, scenario=pessimistic_scenario(scenario, schema, names))
+    rows, _ = worse.simulate(max(2, repeats // 2))
+    prior = np.subtract(*np.quantile(tables.prior, _INTERVAL_QUANTILES, axis=0))
+    found = []
+    for budget, method in zip(budgets, methods, strict=True):
+        fits = fit_tables(worse, rows, budget, method)
+        width = np.quantile(fits.high - fits.low, _PESSIMISTIC_QUANTILE, axis=0)
+        found.append(np.asarray(tables.factors * np.minimum(width, prior)))
+    if any(isinstance(schema[name], Binary | Category) for name in names):
+        assumed.append("Of a level that nobody has, only the prior is known.")
+    return found, assumed
 
 
 def _check_arguments(
@@ -181,9 +218,7 @@ def _forecast_lines(
 ) -> Iterator[ForecastLine]:
     """The expected width, error, coverage and detectable effect of each parameter at one budget, in the units of a summary."""
     shown = tables.factors
-    prior = np.subtract(
-        *np.quantile(tables.prior, [1 - (1 - INTERVAL_LEVEL) / 2, (1 - INTERVAL_LEVEL) / 2], axis=0)
-    )
+    prior = np.subtract(*np.quantile(tables.prior, _INTERVAL_QUANTILES, axis=0))
     columns = {
         "width": shown * found.width,
         "error": shown * found.error(truth),
