@@ -37,7 +37,7 @@ def test_code_runs(number, tmp_path, monkeypatch, capsys):
     runpy.run_path(str(script))
     if number == 0:
         out = capsys.readouterr().out
-        assert "epsilon 1 at delta 1e-06 under add-remove" in out
+        assert "epsilon 1 at delta 1e-6 under add-remove" in out
         assert "ledger: epsilon 2" in out
         chances = [float(x) for x in re.findall(r"readmission: \[(.*) (.*)\]", out)[0]]
         assert chances == pytest.approx([0.09, 0.75], abs=0.05)  # as simulated
@@ -55,7 +55,7 @@ def check_five_minutes(folder, printed):
     """Refuses what was printed and written if it is not what the README says."""
     shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
     assert _words(shown.splitlines()) == _words(printed.splitlines()[4:-3])
-    assert "Left: epsilon 2, delta 9e-06" in printed
+    assert "Left: epsilon 2, delta 9e-6" in printed
     chances = [float(line.split(",")[-1]) for line in printed.splitlines()[-2:]]
     assert chances == pytest.approx([0.09, 0.5], abs=0.06)  # as simulated
     page = (folder / "run" / "report.html").read_text()

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 from tacit.errors import InvalidArgument
@@ -21,6 +22,33 @@ SETTINGS_FILE, POSTERIOR_FILE = "settings.yaml", "posterior.nc"
 _FOLDER_LOCK_TIMEOUT = 5.0
 # How the names of files begin that are not complete.
 DRAFT_PREFIX = "draft-"
+
+
+def nearest_file(path: str | os.PathLike[str], *, folder: bool = False) -> str:
+    """A sentence that offers the existing file, or folder, whose path is most like one that does not exist; or nothing.
+
+    What is offered is a name in the folder that the path names, or in the one that is most like that.
+    """
+    wanted = Path(path)
+    try:
+        parent: Path | None = wanted.parent
+        if not wanted.parent.exists():
+            parent = _most_similar(wanted.parent.parent, wanted.parent.name, folder=True)
+        near = None if parent is None else _most_similar(parent, wanted.name, folder=folder)
+    except (OSError, ValueError):
+        return ""
+    return "" if near is None else f" Did you mean {near}?"
+
+
+def _most_similar(parent: Path, name: str, *, folder: bool) -> Path | None:
+    """What is called most like this in a folder."""
+    if not parent.is_dir():
+        return None
+    names = {each.name: each for each in parent.iterdir() if folder == each.is_dir()}
+    if name in names:
+        return names[name]
+    near = get_close_matches(name, names, n=1)
+    return names[near[0]] if near else None
 
 
 def sync_folder(folder: Path) -> None:

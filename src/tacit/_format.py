@@ -1,15 +1,16 @@
 """What people see in a terminal: rounded privacy costs, harmless text, tables and progress bars."""
 
 import math
+import sys
+import textwrap
+import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from importlib import import_module
 from io import StringIO
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from typing import Any, Literal
 
 # Marks that change the direction of text: a name with one could rearrange the numbers after it.
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -32,7 +33,7 @@ def format_epsilon(epsilon: float | None) -> str:
 
 
 def round_up_epsilon(epsilon: float, most: float | None = None) -> float:
-    """An epsilon as it is charged and stated: as it is printed, but not above what was asked for.
+    """An epsilon as it is charged and stated: as it is printed, but not above what was requested.
 
     >>> round_up_epsilon(0.9999904, most=1.0), round_up_epsilon(0.527713, most=1.0), round_up_epsilon(0.333332, most=1 / 3)
     (1.0, 0.52772, 0.3333333333333333)
@@ -44,23 +45,23 @@ def round_up_epsilon(epsilon: float, most: float | None = None) -> float:
 
 
 def requested_note(epsilon: float | None, most: float | None) -> str:
-    """A note beside an epsilon: whether it is what was asked for, or less.
+    """A note beside an epsilon: whether it is what was requested, or less.
 
     >>> requested_note(1.0, 1.0), requested_note(0.52772, 1.0)
-    ('asked for', 'at most 1 was asked for')
+    ('requested', 'at most 1 was requested')
     """
     if epsilon is None or most is None or epsilon >= most:
-        return "asked for"
-    return f"at most {format_number(most)} was asked for"
+        return "requested"
+    return f"at most {format_number(most)} was requested"
 
 
 def format_number(number: float) -> str:
     """A number of a budget, without the digits of rounding errors.
 
     >>> format_number(99.47228), format_number(0.1 + 0.2), format_number(1e-05)
-    ('99.47228', '0.3', '1e-05')
+    ('99.47228', '0.3', '1e-5')
     """
-    return f"{number:.10g}"
+    return f"{number:.10g}".replace("e-0", "e-")
 
 
 def subtract_decimals(number: float, *others: float) -> float:
@@ -84,6 +85,30 @@ def clean_text(value: object) -> str:
 def _replace_control(letter: str) -> str:
     odd = letter in _DIRECTION_MARKS or unicodedata.category(letter) in ("Cc", "Cs")
     return "\ufffd" if odd else letter
+
+
+# Where values begin after a label, in lines such as "Privacy    epsilon 1", and how long such lines may be.
+LABEL_WIDTH, _LINE_WIDTH = 11, 110
+
+
+def labelled_lines(facts: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
+    """Lines of a label and a text, which begin in the same column; long ones go on below.
+
+    >>> labelled_lines([("Model", "logistic regression")], indent=" ")
+    [' Model      logistic regression']
+    """
+    blank = indent + " " * LABEL_WIDTH
+    return [
+        line
+        for label, text in facts
+        for line in textwrap.wrap(
+            f"{indent}{label:<{LABEL_WIDTH}}{text}",
+            _LINE_WIDTH,
+            subsequent_indent=blank,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
 
 
 def text_table(
@@ -118,20 +143,78 @@ def text_table(
     return "\n".join(line for line in lines if line)
 
 
+def is_watched() -> bool:
+    """Whether a person sees what this process shows: in a terminal or in a notebook."""
+    return _is_terminal() or _in_notebook()
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook. IPython is not imported for this."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
 class ProgressBar:
     """A progress bar, to call with how many steps are done, and their total if it was not known."""
 
-    def __init__(self, bar: "Progress", task: "TaskID") -> None:
-        self._bar, self._task = bar, task
+    def __init__(self, total: int | None, label: str, what: str) -> None:
+        self._total, self._label, self._what = total, label, what
+        self._done, self._began, self._written = 0, time.monotonic(), ""
+        self._handle: Any = None
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, completed=done, total=total, refresh=True)
+        self._done, self._total = done, self._total if total is None else total
+        elapsed = time.monotonic() - self._began
+        of = "" if self._total is None else f"/{self._total}"
+        left = ""
+        if self._total and done:
+            left = f", {_format_seconds(elapsed * (self._total - done) / done)} left"
+        self._show(f"{self._bar()}  {done}{of} {self._what}{left}")
+
+    def close(self) -> None:
+        """Ends with how many steps were done, and the time that they took."""
+        elapsed = _format_seconds(time.monotonic() - self._began)
+        self._show(f"{self._bar()}  {self._done} {self._what}, {elapsed}", last=True)
+
+    def _bar(self) -> str:
+        full = _BAR_LENGTH * self._done // self._total if self._total else 0
+        return f"{self._label:<{LABEL_WIDTH}}{'━' * full}{'─' * (_BAR_LENGTH - full)}"
+
+    def _show(self, text: str, *, last: bool = False) -> None:
+        if _in_notebook():
+            # As text that is replaced, not as a widget, which is empty when the page is opened again.
+            display = import_module("IPython.display").display
+            if self._handle is None:
+                self._handle = display({"text/plain": text}, raw=True, display_id=True)
+            else:
+                self._handle.update({"text/plain": text}, raw=True)
+            return
+        if sys.stderr is None or not (last or _is_terminal()):
+            return  # a file gets the last line alone
+        blank = " " * max(0, len(self._written) - len(text))
+        begin, self._written = "\r" if self._written else "", text
+        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        shown = text.encode(encoding, "replace").decode(encoding)
+        sys.stderr.write(f"{begin}{shown}{blank}" + ("\n" if last else ""))
+        sys.stderr.flush()
+
+
+_BAR_LENGTH = 20
+
+
+def _format_seconds(seconds: float) -> str:
+    minutes = round(seconds) // 60
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes} min"
 
 
 @contextmanager
 def progress_bar(
-    total: int | None, *, shown: bool = True, what: str = "steps"
+    total: int | None, *, shown: bool = True, what: str = "steps", label: str = "Fitting"
 ) -> Iterator[ProgressBar | None]:
     """Shows a progress bar on standard error: what is done and the time left. Nothing comes from rows.
 
@@ -139,6 +222,7 @@ def progress_bar(
         total: The number of steps, or None if it is not known yet.
         shown: Whether to show the bar at all.
         what: What the steps are called.
+        label: What is going on.
 
     Yields:
         The bar, or None if it is not shown.
@@ -146,15 +230,9 @@ def progress_bar(
     if not shown:
         yield None
         return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn(f"{what}, time left"),
-        progress.TimeRemainingColumn(),
-    )
-    # Without a thread of its own: the bar moves when steps are done.
-    with progress.Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
-        yield ProgressBar(bar, bar.add_task(what, total=total))
+    bar = ProgressBar(total, label, what)
+    bar(0)
+    try:
+        yield bar
+    finally:
+        bar.close()

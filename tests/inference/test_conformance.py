@@ -251,4 +251,4 @@ def test_progress_is_told_in_steps_alone(case, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     steps = tacit.plan(MODEL, SCHEMA, budget=budget, method=method).mechanism.num_steps
-    assert f"{steps}/{steps} steps" in shown.err
+    assert f" {steps} steps, " in shown.err

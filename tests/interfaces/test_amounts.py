@@ -59,7 +59,7 @@ def in_report(folder):
 def test_everything_that_is_printed_agrees(there, capsys, method):
     asked = [*FIT, *METHODS[method]]
     plan = shown(capsys, *asked, "--dry-run")
-    (planned,) = re.findall(r"Cost: epsilon ([\d.]+) at delta 1e-06, add-remove", plan)
+    (planned,) = re.findall(r"Cost: epsilon ([\d.]+) at delta 1e-6, add-remove", plan)
     assert (planned == "1") == (method == "variational")
     left = f"{100 - float(planned):.10g}"
     for number, earlier in (("one", "0"), ("two", planned)):
@@ -72,20 +72,20 @@ def test_everything_that_is_printed_agrees(there, capsys, method):
         assert (
             stated == booked["epsilon"] == loss["privacy_parameters"]["epsilon"] == float(planned)
         )
-        assert f"epsilon {planned} at delta 1e-06 under add-remove" in str(post.privacy)
+        assert f"epsilon {planned} at delta 1e-6 under add-remove" in str(post.privacy)
         found = in_report(there / number)
         assert (found["earlier runs"], found["this run"]) == (earlier, planned)
         assert f"{float(found['left']) + float(earlier) + float(planned):.10g}" == "100"
     book = shown(capsys, "ledger", "show", "l.db")
     assert f"Left: epsilon {100 - 2 * float(planned):.10g}, " in book
-    assert len(re.findall(rf" {re.escape(planned)} +1e-06", book)) == 2
-    assert f"epsilon {left}, delta 9e-06" in (there / "one" / "report.md").read_text()
+    assert len(re.findall(rf" {re.escape(planned)} +1e-6", book)) == 2
+    assert f"epsilon {left}, delta 9e-6" in (there / "one" / "report.md").read_text()
 
 
 def test_a_run_that_costs_less_says_what_was_asked(there, capsys):
     plan = shown(capsys, *FIT, *METHODS["langevin"], "--dry-run")
-    assert "add-remove (at most 1 was asked for)" in plan
-    assert "add-remove (asked for)" in shown(capsys, *FIT, *METHODS["variational"], "--dry-run")
+    assert "add-remove (at most 1 was requested)" in plan
+    assert "add-remove (requested)" in shown(capsys, *FIT, *METHODS["variational"], "--dry-run")
 
 
 def quick(ledger, budget):
@@ -142,7 +142,7 @@ def test_deltas_have_the_same_digits_everywhere(tmp_path):
         watched="",
         canary="",
     )
-    assert "Claim: epsilon 0.52772 at delta 3.333333333e-07," in str(found)
+    assert "Claim: epsilon 0.52772 at delta 3.333333333e-7," in str(found)
 
 
 def test_tenths_leave_nothing_but_zero(tmp_path):

@@ -125,7 +125,7 @@ def test_a_run_is_explained_in_plain_words(capsys, folder):
         *("WHAT LEAVES", "No row of the data leaves", "WHAT IT MEANS FOR ONE PERSON"),
         *("One person, with all their rows.", "guess right at most", "WHAT IS ASSUMED"),
         *("WHAT IS PUBLIC, AND SO NOT PROTECTED", "bounds and levels of the schema"),
-        *("running time", "epsilon 1 at delta 1e-06", "had epsilon 2"),
+        *("running time", "epsilon 1 at delta 1e-6", "had epsilon 2"),
     ):
         assert said in flat, said
     assert max(map(len, out.splitlines())) <= 80
@@ -166,9 +166,9 @@ def test_a_dry_run_spends_nothing_and_writes_nothing(capsys, folder):
     before = sorted(path.name for path in folder.iterdir())
     code, out, err = call(capsys, *QUICK, "--ledger", "l.db", "--out", "dry", "--dry-run")
     assert (code, err) == (0, "")
-    for words in ("per 41 years, half of 18 to 100", "epsilon 1 at delta 1e-06", "nothing charged"):
+    for words in ("per 41 years, half of 18 to 100", "epsilon 1 at delta 1e-6", "nothing charged"):
         assert words in out
-    assert "has epsilon 2, delta 9e-06 (add-remove) left" in out
+    assert "has epsilon 2, delta 9e-6 (add-remove) left" in out
     assert sorted(path.name for path in folder.iterdir()) == before
     assert len(tacit.Ledger("l.db").charges) == 1
 

@@ -200,8 +200,8 @@ def test_a_scenario_that_does_not_fit_is_refused(model, case):
 
 WRONG = {
     "a number instead of a budget": ({"budgets": 1.0}, "tacit.Budget"),
-    "no budget": ({"budgets": []}, "tacit.Budget"),
-    "the class of a method": ({"method": tacit.Scoring}, "must be settings"),
+    "no budget": ({"budgets": []}, "one epsilon or budget"),
+    "the class of a method": ({"method": tacit.Scoring}, "or settings such as"),
     "a mapping instead of a scenario": ({"scenario": {"spread": 1}}, "tacit.Scenario"),
     "no size": ({"size": 0}, "size must be"),
     "one table": ({"repeats": 1}, "repeats must be"),

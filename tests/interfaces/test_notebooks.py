@@ -62,7 +62,7 @@ def test_a_ledger_shows_its_charges_as_text(tmp_path):
     assert "No charges yet." in Seen(ledger._repr_html_())
     ledger.charge(events.gaussian(9.0), BUDGET, EVIL)
     seen = Seen(ledger._repr_html_())
-    for words in ("l.db: epsilon 3", "left.", EVIL, "1e-05"):
+    for words in ("l.db: epsilon 3", "left.", EVIL, "1e-5"):
         assert words in seen
 
 

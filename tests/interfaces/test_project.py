@@ -44,7 +44,7 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     sites = [SiteSettings.from_file(folder / "sites" / name / "site.toml") for name in "ab"]
     for name in "ab":
         assert main(["federated", "open", str(folder / "sites" / name / "site.toml")]) == 0
-    assert "epsilon 3, delta 1e-05 (add-remove) in total for every row" in capsys.readouterr().out
+    assert "epsilon 3, delta 1e-5 (add-remove) in total for every row" in capsys.readouterr().out
     server = study.server()
     run_schedule(server, InProcess([OpenSite(site) for site in sites]), study.method.rounds(2))
     study.finish(server, tmp_path / "posterior.nc")
@@ -65,9 +65,9 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
         assert "| rows of a site | nothing | nothing | nothing |" in text
         assert "each has noise that protects people by itself" in text
     assert "Each site's own ledger has its charge" in whole
-    assert re.search(r"\| a \| 1e-06 \| 1 \| [\d.]+ \| row \| 20 of 20 \|", whole)
+    assert re.search(r"\| a \| 1e-6 \| 1 \| [\d.]+ \| row \| 20 of 20 \|", whole)
     assert "20 of the 20 that it paid for" in own
-    assert "20 of the 20 that it was asked for" in own
+    assert "20 of the 20 that were requested of it" in own
     assert "| this run | 1 |" in own
     assert "| left | 2 |" in own
     assert "What b contributed" in (tmp_path / "report-b.html").read_text("utf-8")

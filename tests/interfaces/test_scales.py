@@ -95,7 +95,7 @@ def test_is_remembered(tmp_path):
     scaled.to_yaml(tmp_path / "s.yaml")
     again = tacit.Schema.from_yaml(tmp_path / "s.yaml")
     assert again == scaled
-    words = "centre and spread of age, released at epsilon 0.1, delta 1e-06 (add-remove)"
+    words = "centre and spread of age, released at epsilon 0.1, delta 1e-6 (add-remove)"
     assert words in str(again)
 
     def model(age, ill=None):
@@ -125,7 +125,7 @@ def test_no_rows_at_all():
         ([], {}, "one or more"),
         (["age", "age"], {}, "each once"),
         (["age"], {"by": "mode"}, "by must be"),
-        (["age"], {"budget": 1}, "needs a tacit.Schema and a tacit.Budget"),
+        (["age"], {"budget": 1}, "Pass epsilon="),
     ],
 )
 def test_faults(columns, settings, words):

@@ -369,7 +369,7 @@ def test_searches_and_cross_validation_do_not_spend_unless_told_to(tmp_path):
         lambda: cross_val_score(model, x, y, cv=2),
         lambda: cross_val_score(make_pipeline(before, model), x, y, cv=2),
     ):
-        with pytest.raises(BudgetError, match=r"^Searches.*epsilon 1 at delta 1e-06.*clones="):
+        with pytest.raises(BudgetError, match=r"^Searches.*epsilon 1 at delta 1e-6.*clones="):
             attempt()
     late = clone(model.set_params(clones="charge")).set_params(clones="refuse")
     with pytest.raises(BudgetError, match="Searches"):

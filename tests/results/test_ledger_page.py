@@ -80,7 +80,7 @@ def test_the_terminal_gets_no_control_characters(ledger, capsys):
     assert main(["ledger", "show", str(ledger.path)]) == 0
     out = capsys.readouterr().out
     assert "\x1b" not in out
-    assert re.search(r"2026-02-05T10:00:00 +bert +study 2 +0\.\d+ +2e-07 +ill ~ x2", out)
+    assert re.search(r"2026-02-05T10:00:00 +bert +study 2 +0\.\d+ +2e-7 +ill ~ x2", out)
 
 
 def test_the_curve_ends_at_what_was_spent(ledger):

@@ -35,7 +35,7 @@ def group_privacy(budget: Budget, size: int) -> Budget:
 
     Examples:
         >>> print(group_privacy(Budget(0.5, 1e-6), 3))
-        epsilon 1.5, delta 5.367003099e-06 (add-remove)
+        epsilon 1.5, delta 5.367003099e-6 (add-remove)
     """
     k = _validate.count("size", size)
     if budget.epsilon * k > 700:
@@ -59,7 +59,7 @@ def add_remove_to_replace(budget: Budget) -> Budget:
 
     Examples:
         >>> print(add_remove_to_replace(Budget(1, 1e-6)))
-        epsilon 2, delta 3.718281828e-06 (replace)
+        epsilon 2, delta 3.718281828e-6 (replace)
     """
     if budget.adjacency != "add-remove":
         raise InvalidArgument("This budget already has the adjacency replace.")

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from tacit import _validate, accounting
-from tacit._format import subtract_decimals
+from tacit._format import format_number, subtract_decimals
 from tacit._html import render_template
 from tacit.accounting.budget import RULES, Budget, PrivacyFilter, Rule
 from tacit.accounting.events import DpEvent
@@ -406,7 +406,7 @@ def raise_total(ledger: Ledger, total: Budget) -> None:
         if ledger.rule == "renyi" and total.delta != current.delta:
             raise InvalidArgument(
                 f"Only the epsilon of this ledger can be raised, as Rényi divergences add up: its delta is "
-                f"{current.delta:g}, and {total.delta:g} was asked for."
+                f"{format_number(current.delta)}, and {format_number(total.delta)} was requested."
             )
         if total == current or total.epsilon < current.epsilon or total.delta < current.delta:
             raise InvalidArgument(f"The total is {current} and can only be raised; got {total}.")

@@ -20,6 +20,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from tacit._files import nearest_file
 from tacit.accounting.ledger_chain import (
     APPEND_ONLY_TABLES,
     TABLES_BY_KIND,
@@ -283,7 +284,7 @@ class SQLiteBackend:
         if not self._exists and self.mark.read() is None:
             raise LedgerError(
                 f"There is no ledger at {self.location}; create one with tacit.Ledger.new(path, total=...) "
-                "or: tacit ledger new."
+                f"or: tacit ledger new.{nearest_file(str(self.location))}"
             )
         if not self._exists:
             raise LedgerError(

@@ -15,8 +15,9 @@ from uuid import uuid4
 import numpy as np
 
 from tacit import _validate
-from tacit._format import progress_bar
+from tacit._format import is_watched, progress_bar
 from tacit.accounting import Budget
+from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import check_ledger, fit_assumptions
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
@@ -41,7 +42,7 @@ from tacit.inference.held_out import HeldOutScore, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
-from tacit.models.front_ends import adapt_model
+from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
@@ -53,13 +54,16 @@ def fit_federated(
     model: object,
     data: Mapping[str, TableLike | Rows],
     *,
-    schema: Schema | None = None,
+    schema: SchemaLike | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
     budget: Budget | Mapping[str, Budget] | None = None,
+    family: str | None = None,
     method: PooledScoring | Partitioned | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     run: str | None = None,
     seed: int | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> FederatedPosterior:
     """Fits one model to the data of several sites, each within its own budget.
 
@@ -72,8 +76,11 @@ def fit_federated(
         data: A table for each site, by its name; or `tacit.Rows` for each site, without a
             ``schema``.
         schema: The schema, the same for all sites.
-        budget: The budget of every site, or a mapping with one for each. Required unless the scheme
-            is without privacy.
+        epsilon: The epsilon of every site.
+        delta: The delta of every site; 1e-6 by default.
+        budget: The budget of every site, or a mapping with one for each, in the place of
+            ``epsilon``. One of the two is required unless the scheme is without privacy.
+        family: The family of a formula, as for `tacit.glm`.
         method: ``tacit.federated.PooledScoring()``, the default for models that it fits, or
             ``tacit.federated.Partitioned()``, the default for others.
         ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
@@ -82,7 +89,7 @@ def fit_federated(
             and is not charged again. With ``noise="server"`` repeating is refused, because new
             noise on the same answers would be another release.
         seed: Makes the fit reproducible. The result is then not private.
-        progress: Whether to show a progress bar on standard error.
+        progress: Whether to show a progress bar; by default in a terminal and in a notebook.
 
     Returns:
         The posterior, with the privacy statement of each site in ``sites``.
@@ -97,13 +104,17 @@ def fit_federated(
         )
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
-    chosen, target = method_and_target(model, schema, method)
+    model, declared = resolve_model(model, schema, family)
+    chosen, target = method_and_target(model, declared, method)
+    if epsilon is not None or delta is not None:
+        budget = choose_budget(budget, epsilon, delta)  # type: ignore[arg-type]  # refused if both
     budgets = _site_budgets(budget, chosen, data)
-    rows = {name: _site_rows(target, schema, table) for name, table in data.items()}
+    rows = {name: _site_rows(target, declared, table) for name, table in data.items()}
     _check_ledgers(ledgers or {}, rows, chosen)
     if seed is not None:
         _validate.count("seed", seed, least=0)
-    with progress_bar(chosen.num_rounds, shown=progress) as tell:
+    shown = is_watched() if progress is None else progress
+    with progress_bar(chosen.num_rounds, shown=shown) as tell:
         found = run_in_process(
             chosen,
             target,
@@ -115,7 +126,7 @@ def fit_federated(
             progress=tell,
         )
     units = {name: _privacy_unit(chosen, each) for name, each in rows.items()}
-    return federated_posterior(found, chosen, target, schema, units, seed)
+    return federated_posterior(found, chosen, target, declared, units, seed)
 
 
 def _site_budgets(
@@ -131,7 +142,8 @@ def _site_budgets(
         return dict.fromkeys(names, budget)
     if not isinstance(budget, Mapping) or set(budget) != set(names):
         raise InvalidArgument(
-            "Pass budget=tacit.Budget(epsilon, delta), or a mapping with one for each site."
+            "Pass epsilon= (with delta= if it is not 1e-6), budget=tacit.Budget(epsilon, delta), or a mapping "
+            "with a budget for each site."
         )
     return {name: budget[name] for name in names}
 
@@ -264,10 +276,13 @@ def _site_statement(
 def federated_study(
     model: object,
     *,
-    schema: Schema,
+    schema: SchemaLike | None = None,
     sites: Sequence[str],
     run: str,
-    budget: Budget,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    budget: Budget | None = None,
+    family: str | None = None,
     method: PooledScoring | Partitioned | None = None,
     seed: int | None = None,
 ) -> Study[Target]:
@@ -282,28 +297,36 @@ def federated_study(
         sites: Names of the sites. Their data stay where they are.
         run: Name of the run. A run is charged once, however often it is restarted; a new run needs
             a new name.
-        budget: The budget of every site for this run. A site's own settings limit all runs
+        epsilon: The epsilon of every site for this run. A site's own settings limit all runs
             together.
+        delta: The delta of every site; 1e-6 by default.
+        budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
+        family: The family of a formula, as for `tacit.glm`.
         method: As of `tacit.fit_federated`.
         seed: Makes the run reproducible. The result is then not private.
 
     Returns:
         The study.
     """
-    chosen, target = method_and_target(model, schema, method)
-    names, example = tuple(sites), dummy_rows(target.model, schema, 1)
+    total = choose_budget(budget, epsilon, delta)
+    model, found = resolve_model(model, schema, family)
+    if found is None:
+        raise InvalidArgument("A study needs schema=: the public facts about the columns.")
+    declared = found
+    chosen, target = method_and_target(model, declared, method)
+    names, example = tuple(sites), dummy_rows(target.model, declared, 1)
 
     def read(path: Path) -> Rows:
-        return model_rows(target.model, schema, path)
+        return model_rows(target.model, declared, path)
 
     def finish(server: Server, path: Path) -> None:
-        prepared = chosen.scheme.prepare(chosen.setting(target, budget, len(names)))
-        costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=budget))
+        prepared = chosen.scheme.prepare(chosen.setting(target, total, len(names)))
+        costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=total))
         federated_posterior(
             FederatedResult(server=server, costs=costs),
             chosen,
             target,
-            schema,
+            declared,
             dict.fromkeys(names, study.unit),
             seed,
             book="each site's own ledger has its charge, on the terms that it confirmed with every answer",
@@ -314,12 +337,12 @@ def federated_study(
         target=target,
         method=chosen,
         sites=names,
-        budget=budget,
+        budget=total,
         read=read,
         example=example,
         finish=finish,
         seed=seed,
-        schema=schema.to_text(),
+        schema=declared.to_text(),
     )
     return study
 

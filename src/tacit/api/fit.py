@@ -9,14 +9,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import jax
 import numpy as np
 
 from tacit import _validate
-from tacit._format import progress_bar
+from tacit._format import is_watched, progress_bar
 from tacit.accounting import Budget
+from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.plan import (
     Plan,
@@ -32,10 +32,10 @@ from tacit.data.schema import Schema
 from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
 from tacit.inference.method import Method
 from tacit.inference.reference_fits import laplace, nuts
-from tacit.inference.registry import default_method
+from tacit.inference.registry import choose_method, entry_named
 from tacit.inference.result import Intervals, MethodResult
 from tacit.models.base import UnitModel
-from tacit.models.front_ends import adapt_model, resolve_schema
+from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.noise import Randomness
@@ -49,13 +49,16 @@ def fit(
     model: object,
     data: Data,
     *,
-    schema: Schema | None = None,
+    schema: SchemaLike | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
     budget: Budget | None = None,
-    method: Method | None = None,
+    family: str | None = None,
+    method: Method | str | None = None,
     size: int | None = None,
     ledger: Ledger | None = None,
     seed: int | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     run: str | os.PathLike[str] | None = None,
     label: str | None = None,
 ) -> Posterior:
@@ -67,23 +70,26 @@ def fit(
     planned nor compiled anew.
 
     Args:
-        model: A `Plan` from `tacit.plan`; or a model as `tacit.plan` takes it, with ``schema``,
-            ``budget`` and ``method`` passed here.
+        model: A formula such as ``"readmitted ~ age + ward"`` or another model as `tacit.plan` takes
+            it; or a `Plan`, which has its own schema, budget, method and size.
         data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`); or a
             list of paths, which several processes share (docs/distributed.md). A
             `tacit.Model` without a schema takes `tacit.Rows`.
-        schema: The public facts about the columns. Leave it out if ``model`` is a plan or was made
-            by `tacit.glm`, or if ``data`` are `tacit.Rows`.
-        budget: What the fit may cost. Leave it out if ``model`` is a plan.
-        method: Settings of an inference method, such as ``tacit.Scoring(num_steps=57)``. By
-            default `tacit.Scoring` if the model can simulate its outcomes and has at most 400
-            unconstrained parameters, and `tacit.Variational` otherwise.
-        size: About how many rows or people there are, a public number; see `tacit.plan`. Leave it
-            out if ``model`` is a plan.
-        ledger: The ledger of the data, charged in full before the fit starts. Without a ledger
-            nothing limits how often the data are used, and the privacy statement says so.
+        schema: The public facts about the columns, or the path of their YAML file. Leave it out if
+            ``model`` was made by `tacit.glm`, or if ``data`` are `tacit.Rows`.
+        epsilon: The epsilon that the fit may cost.
+        delta: The delta that it may cost; 1e-6 by default. Choose it well below one over the number
+            of people.
+        budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
+        family: The distribution of the outcome of a formula, as for `tacit.glm`.
+        method: An inference method by name, such as ``"variational"``, or its settings, such as
+            ``tacit.Scoring(num_steps=57)``. By default `tacit.Scoring` if the model can simulate its
+            outcomes and has at most 400 unconstrained parameters, and `tacit.Variational` otherwise.
+        size: About how many rows or people there are, a public number; see `tacit.plan`.
+        ledger: The ledger of the data, charged in full before the fit starts. With None, nothing
+            limits how often the data are used, and the result says so.
         seed: Makes the fit reproducible. The result is then not private, and its statement says so.
-        progress: Whether to show a progress bar on standard error.
+        progress: Whether to show a progress bar; by default in a terminal and in a notebook.
         run: A folder that keeps the fit until it is finished, and then its posterior. If the process
             ends before, the same call goes on with the fit and is not charged again; see
             docs/resume.md.
@@ -103,12 +109,17 @@ def fit(
         Unsaved: If the posterior cannot be written to ``run``. The same call goes on with the fit.
     """
     # 1. Check the arguments.
-    if isinstance(model, Plan) and any(each is not None for each in (schema, budget, method, size)):
+    given = (schema, epsilon, delta, budget, family, method, size)
+    if isinstance(model, Plan) and any(each is not None for each in given):
         raise InvalidArgument("A plan has its own schema, budget, method and size: leave them out.")
     _check_seed(seed)
     # 2. Choose the model and the method, and
     # 3. plan the fit: from public facts, before any row is read.
-    plan = model if isinstance(model, Plan) else _plan(model, data, schema, budget, method, size)
+    if isinstance(model, Plan):
+        plan = model
+    else:
+        budget = choose_budget(budget, epsilon, delta)
+        plan = _plan(*resolve_model(model, schema, family), data, budget, method, size)
     is_first = jax.process_index() == 0
     if jax.process_count() > 1:
         Processes().meet()
@@ -130,7 +141,8 @@ def fit(
         opened.charge()
         try:
             # 7. Run the method through the gate.
-            found = _run_method(plan, gate, randomness, progress=progress and is_first)
+            shown = is_watched() if progress is None else progress
+            found = _run_method(plan, gate, randomness, progress=shown and is_first)
             # 8. Record the posterior with its privacy statement.
             statement = plan.statement(gate, opened.receipt())
             posterior = _planned_posterior(plan, found, statement)
@@ -148,16 +160,13 @@ def _check_seed(seed: int | None) -> None:
 
 def _plan(
     model: object,
-    data: Data,
     schema: Schema | None,
-    budget: Budget | None,
-    method: Method | None,
+    data: Data,
+    budget: Budget,
+    method: Method | str | None,
     size: int | None,
 ) -> Plan:
     """The plan of a fit whose arguments were passed one by one."""
-    schema = resolve_schema(model, schema)
-    if budget is None:
-        raise InvalidArgument("Pass budget=tacit.Budget(epsilon, delta), or a plan.")
     if isinstance(data, Rows) and schema is None:
         return build_plan(adapt_model(model, None), None, data.blank(), budget, method, size)
     if schema is None:
@@ -181,7 +190,7 @@ def fit_many(
     none.
     """
     adapted = adapt_model(model, None)
-    method = default_method(adapted) if method is None else method
+    method = choose_method(adapted, method)
     seeds = [None] * len(rows) if seeds is None else seeds
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
@@ -214,12 +223,16 @@ def fit_many(
     return posteriors
 
 
+_REFERENCE_FITS = {"laplace": laplace, "nuts": nuts}
+
+
 def fit_without_privacy(
     model: object,
     data: Data,
     *,
-    schema: Schema | None = None,
-    method: Method | Literal["nuts"] | None = None,
+    schema: SchemaLike | None = None,
+    family: str | None = None,
+    method: Method | str | None = None,
     seed: int = 0,
 ) -> Posterior:
     """Fits a model without privacy, for comparison. The result is NOT PRIVATE.
@@ -231,9 +244,10 @@ def fit_without_privacy(
         model: A model or a plan, as for `tacit.fit`.
         data: The data, as for `tacit.fit`.
         schema: The schema, as for `tacit.fit`.
-        method: None for the Laplace approximation; ``"nuts"`` for draws from the posterior by one
-            chain of NumPyro's NUTS; or settings of one of Tacit's methods, such as
-            ``tacit.Scoring()``, which then runs with its clip but without noise.
+        family: The family of a formula, as for `tacit.fit`.
+        method: None or ``"laplace"`` for the Laplace approximation; ``"nuts"`` for draws from the
+            posterior by one chain of NumPyro's NUTS; or one of Tacit's methods, as for `tacit.fit`,
+            which then runs with its clip but without noise.
         seed: Seed of all random numbers.
 
     Returns:
@@ -244,28 +258,30 @@ def fit_without_privacy(
         InvalidArgument: If an argument, the schema or the table's header is wrong.
     """
     _validate.count("seed", seed, least=0)
-    if not (method is None or method == "nuts" or isinstance(method, Method)):
+    if isinstance(method, str) and method not in _REFERENCE_FITS:
+        method = entry_named(method, tuple(_REFERENCE_FITS)).kind()
+    if not isinstance(method, Method | str | None):
         raise InvalidArgument(
             'method must be None for the exact mode, "nuts", or settings such as tacit.Scoring().'
         )
     if isinstance(model, Plan):
-        if schema is not None:
-            raise InvalidArgument("A plan has its own schema: leave it out.")
-        adapted, schema = model.model, model.schema
+        if schema is not None or family is not None:
+            raise InvalidArgument("A plan has its own schema and model: leave them out.")
+        adapted, declared = model.model, model.schema
     else:
-        schema = resolve_schema(model, schema)
-        adapted = adapt_model(model, schema)
-    rows = _read_rows(adapted, schema, data)
+        model, declared = resolve_model(model, schema, family)
+        adapted = adapt_model(model, declared)
+    rows = _read_rows(adapted, declared, data)
     if isinstance(method, Method):
-        return _without_noise(adapted, schema, rows, method, seed)
+        return _without_noise(adapted, declared, rows, method, seed)
     if isinstance(rows, PartitionedRows):
         raise InvalidArgument(
             "The exact mode and NUTS need all rows in one table; pass one file, or a method such as "
             "tacit.Scoring()."
         )
     check_model(adapted, rows.blank())
-    found = (nuts if method == "nuts" else laplace)(adapted, rows, seed)
-    return _posterior(adapted, schema, found, _statement_without_privacy(rows))
+    found = _REFERENCE_FITS[method or "laplace"](adapted, rows, seed)
+    return _posterior(adapted, declared, found, _statement_without_privacy(rows))
 
 
 def _without_noise(

@@ -1,13 +1,17 @@
 """Forecasts: what a fit will be worth, before data are read and anything is charged."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tacit import _validate
 from tacit._typing import Floats
 from tacit.accounting import Budget
+from tacit.accounting.budget import choose_budget
 from tacit.api.forecast_result import Forecast, ForecastLine
+from tacit.api.precision import pessimistic_assumptions, pessimistic_scenario
+from tacit.api.rows import model_columns
 from tacit.api.scenario import Scenario
 from tacit.api.simulate import (
     INTERVAL_LEVEL,
@@ -16,29 +20,37 @@ from tacit.api.simulate import (
     fit_tables,
     width_without_privacy,
 )
+from tacit.data.columns import Binary, Category
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Method, check_is_method
+from tacit.inference.method import Method
 from tacit.inference.one_sample import OneSample
-from tacit.inference.registry import default_method
+from tacit.inference.registry import choose_method
 from tacit.inference.statistics import Statistics
 from tacit.models.base import UnitModel
-from tacit.models.front_ends import adapt_model, resolve_schema
+from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 from tacit.models.glm import INTERCEPT
 
 # An effect is detectable if at least this share of intervals excludes zero.
 _DETECTION_POWER = 0.8
+# The ends of an interval, the upper one first.
+_INTERVAL_QUANTILES = (1 - (1 - INTERVAL_LEVEL) / 2, (1 - INTERVAL_LEVEL) / 2)
+# The quantile of the widths of fits to unfavourable tables that is reported.
+_PESSIMISTIC_QUANTILE = 0.75
 # A limit on the time that a forecast takes.
 _MAX_TABLES = 1000
 
 
 def forecast(
     model: object,
-    schema: Schema | None = None,
+    schema: SchemaLike | None = None,
     *,
     size: int,
-    budgets: Budget | Sequence[Budget],
-    method: Method | None = None,
+    epsilon: float | Sequence[float] | None = None,
+    delta: float | None = None,
+    budgets: Budget | Sequence[Budget] | None = None,
+    family: str | None = None,
+    method: Method | str | None = None,
     scenario: Scenario | None = None,
     focus: str | None = None,
     effect: float | None = None,
@@ -48,17 +60,22 @@ def forecast(
     """Forecasts what fits within some budgets will be worth. Reads no data and charges nothing.
 
     True parameters are drawn from the prior, and tables from the model. The method fits every table
-    within each budget, as it would fit the data.
+    within each budget, as it would fit the data. Where the scenario leaves something open, other
+    tables are simulated with unfavourable columns, and the forecast is a range.
 
     Args:
         model: A model as for `tacit.plan`. It must be able to draw its outcomes.
-        schema: The public facts about the columns. A model from `tacit.glm` has its own.
+        schema: The public facts about the columns, as for `tacit.plan`.
         size: About how many rows there will be, or people if the schema names a person column. A
             guess within a factor of two is enough. It must be public: do not take it from the data.
-        budgets: One budget or several.
-        method: Settings of an inference method. By default what `tacit.plan` chooses for this size.
+        epsilon: One epsilon or several to compare.
+        delta: Their delta; 1e-6 by default.
+        budgets: One budget or several, in the place of ``epsilon``.
+        family: The family of a formula, as for `tacit.glm`.
+        method: An inference method or its name. By default what `tacit.plan` chooses for this size.
         scenario: What is expected of columns and effects. By default columns are uniform within
-            their bounds and parameters are drawn from the prior.
+            their bounds at the narrow end of a range, and fill a tenth of them at the wide end;
+            parameters are drawn from the prior.
         focus: The parameter that sentences are about. By default the first that is not an
             intercept.
         effect: An effect of interest. The forecast then says how often it would be distinguished from zero.
@@ -72,14 +89,26 @@ def forecast(
         InvalidArgument: If an argument cannot be used, or the model cannot draw its outcomes.
         BudgetError: If no noise level meets a budget.
     """
-    schema = resolve_schema(model, schema)
+    model, schema = resolve_model(model, schema, family)
     if not isinstance(schema, Schema):
         raise InvalidArgument("forecast needs a tacit.Schema: the public facts about the columns.")
     adapted = adapt_model(model, schema)
     assumed = Scenario() if scenario is None else scenario
     tables = SimulatedTables(model=adapted, schema=schema, size=size, scenario=assumed, seed=seed)
-    chosen = budgets if isinstance(budgets, Sequence) else (budgets,)
+    chosen = _choose_budgets(budgets, epsilon, delta)
     return forecast_from_tables(tables, chosen, method, focus=focus, effect=effect, repeats=repeats)
+
+
+def _choose_budgets(
+    budgets: Budget | Sequence[Budget] | None,
+    epsilon: float | Sequence[float] | None,
+    delta: float | None,
+) -> list[Budget]:
+    """The budgets of a call that takes several, or several epsilons with one delta."""
+    if budgets is None and isinstance(epsilon, Sequence | np.ndarray):
+        return [choose_budget(None, each, delta) for each in epsilon]
+    several = budgets if isinstance(budgets, Sequence) else [budgets]
+    return [choose_budget(each, epsilon, delta) for each in several]  # type: ignore[arg-type]
 
 
 def can_forecast(model: UnitModel, method: Method) -> bool:
@@ -94,36 +123,41 @@ def can_forecast(model: UnitModel, method: Method) -> bool:
 def forecast_from_tables(
     tables: SimulatedTables,
     budgets: Sequence[Budget],
-    method: Method | None = None,
+    method: Method | str | None = None,
     *,
     focus: str | None = None,
     effect: float | None = None,
     repeats: int = 10,
 ) -> Forecast:
     """Fits simulated tables within some budgets; see `forecast`."""
-    _check_arguments(tables, budgets, method, effect, repeats)
+    size = tables.size
+    methods = [choose_method(tables.model, method, size, budget) for budget in budgets]
+    _check_arguments(tables, methods, effect, repeats)
     if focus is None:
         focus = next((label for label in tables.labels if label != INTERCEPT), tables.labels[0])
     _validate.choice("focus", focus, tables.labels)
-    size = tables.size
     rows, truth = tables.simulate(repeats)
-    methods = [method or default_method(tables.model, size, budget) for budget in budgets]
     fits = [
         fit_tables(tables, rows, budget, each)
         for budget, each in zip(budgets, methods, strict=True)
     ]
     floor = width_without_privacy(tables, rows)
+    wide, assumed = _pessimistic_widths(tables, budgets, methods, repeats)
     lines = [
-        line
-        for budget, found in zip(budgets, fits, strict=True)
-        for line in _forecast_lines(tables, budget.epsilon, found, truth, floor, effect)
+        line._replace(wide=max(line.width, float(most)))
+        for budget, found, widest in zip(budgets, fits, wide, strict=True)
+        for line, most in zip(
+            _forecast_lines(tables, budget.epsilon, found, truth, floor, effect),
+            widest,
+            strict=True,
+        )
     ]
     return Forecast(
         size=size,
         unit="row" if tables.schema.person is None else "person",
         budgets=tuple(budgets),
         method=tuple(map(repr, methods)),
-        assumptions=tuple(tables.scenario.describe(tables.schema)),
+        assumptions=(*tables.scenario.describe(tables.schema), *assumed),
         lines=tuple(lines),
         seconds=tuple(float(np.median(found.seconds[1:])) for found in fits),
         converged=tuple(float(found.converged.mean()) for found in fits),
@@ -136,25 +170,39 @@ def forecast_from_tables(
     )
 
 
+def _pessimistic_widths(
+    tables: SimulatedTables, budgets: Sequence[Budget], methods: Sequence[Method], repeats: int
+) -> tuple[list[Floats], list[str]]:
+    """Widths at each budget if what the scenario leaves open is unfavourable, and what is assumed then."""
+    model, schema, scenario = tables.model, tables.schema, tables.scenario
+    names = [name for name in model_columns(model, schema) if name != schema.person]
+    assumed = pessimistic_assumptions(scenario, schema, names)
+    if not assumed:
+        return [np.zeros(len(tables.labels)) for _ in budgets], []
+    worse = replace(tables, scenario=pessimistic_scenario(scenario, schema, names))
+    rows, _ = worse.simulate(max(2, repeats // 2))
+    prior = np.subtract(*np.quantile(tables.prior, _INTERVAL_QUANTILES, axis=0))
+    found = []
+    for budget, method in zip(budgets, methods, strict=True):
+        fits = fit_tables(worse, rows, budget, method)
+        width = np.quantile(fits.high - fits.low, _PESSIMISTIC_QUANTILE, axis=0)
+        found.append(np.asarray(tables.factors * np.minimum(width, prior)))
+    if any(isinstance(schema[name], Binary | Category) for name in names):
+        assumed.append("Of a level that nobody has, only the prior is known.")
+    return found, assumed
+
+
 def _check_arguments(
-    tables: SimulatedTables,
-    budgets: Sequence[Budget],
-    method: Method | None,
-    effect: float | None,
-    repeats: int,
+    tables: SimulatedTables, methods: Sequence[Method], effect: float | None, repeats: int
 ) -> None:
     """Raises if an argument cannot be used."""
-    if not budgets or not all(isinstance(each, Budget) for each in budgets):
+    if not methods:
+        raise InvalidArgument("Pass one epsilon or budget, or several in a list.")
+    if not all(can_forecast(tables.model, method) for method in methods):
         raise InvalidArgument(
-            "budgets must be a tacit.Budget(epsilon, delta), or several in a list."
+            "There is no forecast for tacit.Statistics and tacit.OneSample; leave out the method, "
+            "or use another."
         )
-    if method is not None:
-        check_is_method(method)
-        if not can_forecast(tables.model, method):
-            raise InvalidArgument(
-                "There is no forecast for tacit.Statistics and tacit.OneSample; leave out the method, "
-                "or use another."
-            )
     _validate.count("repeats", repeats, least=2, most=_MAX_TABLES)
     if effect is not None and _validate.finite("effect", effect) == 0:
         raise InvalidArgument("effect must not be zero, from which it is to be distinguished.")
@@ -170,9 +218,7 @@ def _forecast_lines(
 ) -> Iterator[ForecastLine]:
     """The expected width, error, coverage and detectable effect of each parameter at one budget, in the units of a summary."""
     shown = tables.factors
-    prior = np.subtract(
-        *np.quantile(tables.prior, [1 - (1 - INTERVAL_LEVEL) / 2, (1 - INTERVAL_LEVEL) / 2], axis=0)
-    )
+    prior = np.subtract(*np.quantile(tables.prior, _INTERVAL_QUANTILES, axis=0))
     columns = {
         "width": shown * found.width,
         "error": shown * found.error(truth),

@@ -12,9 +12,10 @@ from tacit._format import text_table
 from tacit._html import render_template
 from tacit._typing import JSON
 from tacit.accounting import Budget
-from tacit.api.precision import UNIT_PLURALS
+from tacit.api.precision import range_text, two_digits
 from tacit.api.simulate import INTERVAL_LEVEL, MAX_UNITS
 from tacit.results.drawings import COLOURS, ChartLine, LineChart, log_axis
+from tacit.results.statement import UNIT_PLURALS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,7 @@ class ForecastLine(NamedTuple):
         coverage: The share of intervals that held the truth.
         detectable: The smallest effect that 80% of fits distinguish from zero.
         chance: The share of fits whose interval excludes zero for the requested effect, if there was one.
+        wide: The expected width if columns that no scenario describes are unfavourable.
     """
 
     parameter: str
@@ -52,6 +54,7 @@ class ForecastLine(NamedTuple):
     coverage: float
     detectable: float
     chance: float | None
+    wide: float = 0.0
 
     @property
     def is_uninformative(self) -> bool:
@@ -117,13 +120,17 @@ class Forecast:
             return f"{start}, the data would tell almost nothing about {line.parameter} that the prior does not."
         unit = self.units.get(line.parameter)
         what = line.parameter if unit is None else f"{line.parameter} ({unit})"
-        return f"{start}, expect {what} to within ±{_two_digits(line.width / 2)}."
+        low, high = (two_digits(each / 2) for each in (line.width, line.wide))
+        said = f"{start}, expect {what} to within ±{low}"
+        if low == high or line.wide < line.width:
+            return f"{said}."
+        return f"{said} if columns spread over their bounds, and ±{high} if they fill a small part."
 
     def _floor(self, line: ForecastLine) -> tuple[str, ...]:
-        prior = f"the prior alone says ±{_two_digits(line.prior / 2)}"
+        prior = f"the prior alone says ±{two_digits(line.prior / 2)}"
         if not np.isfinite(line.without_privacy):
             return (f"By comparison, {prior}.",)
-        return (f"Without privacy it would be ±{_two_digits(line.without_privacy / 2)}; {prior}.",)
+        return (f"Without privacy it would be ±{two_digits(line.without_privacy / 2)}; {prior}.",)
 
     def warnings(self, budget: int = 0) -> tuple[str, ...]:
         """Reasons not to spend a budget: nothing would be learnt, a chain would not mix, or intervals would be wrong.
@@ -165,8 +172,10 @@ class Forecast:
         return float(np.mean([line.coverage for line in self.at(budget)]))
 
     def __str__(self) -> str:
-        tables = *_table_lines(self.widths()), "", *_table_lines(self.fits())
-        return "\n".join([*tables, "", *self.sentences, "", *self.assumptions, self.about])
+        widths, fits = _table_lines(self.widths()), _table_lines(self.fits())
+        return "\n".join(
+            [*widths, "", *self.assumptions, "", *fits, "", *self.sentences, self.about]
+        )
 
     def widths(self) -> list[list[str]]:
         """Half widths of intervals: a row for each parameter, a column for each budget."""
@@ -178,8 +187,9 @@ class Forecast:
         rows = [[*header, "no privacy"]]
         for same in zip(*map(self.at, range(len(self.budgets))), strict=True):
             first = same[0]
-            widths = [first.prior, *(line.width for line in same), first.without_privacy]
-            rows.append([self.label(first), *(_two_digits(width / 2) for width in widths)])
+            widths = [range_text(line.width / 2, line.wide / 2) for line in same]
+            ends = [two_digits(each / 2) for each in (first.prior, first.without_privacy)]
+            rows.append([self.label(first), ends[0], *widths, ends[1]])
         return rows
 
     def label(self, line: ForecastLine) -> str:
@@ -205,10 +215,10 @@ class Forecast:
                 [
                     f"{budget.epsilon:g}",
                     f"{self._coverage(i):.0%}",
-                    f"±{_two_digits(line.detectable)}",
+                    f"±{two_digits(line.detectable)}",
                     *chance,
-                    *[_two_digits(self.effective[i]) for _ in chain],
-                    _two_digits(self.seconds[i]),
+                    *[two_digits(self.effective[i]) for _ in chain],
+                    two_digits(self.seconds[i]),
                 ]
             )
         return rows
@@ -344,10 +354,3 @@ def _table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 def _finite_or_none(value: JSON) -> JSON:
     """A value for JSON, which has no infinity and no NaN."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _two_digits(number: float) -> str:
-    """A number with the two digits that a forecast is good for."""
-    if not np.isfinite(number):
-        return "-"
-    return f"{float(f'{number:.2g}'):g}"

@@ -16,26 +16,29 @@ import numpy as np
 
 from tacit import _validate
 from tacit._compile import stored_jit
-from tacit._format import clean_text, format_epsilon, format_number, requested_note
+from tacit._format import (
+    clean_text,
+    format_epsilon,
+    format_number,
+    labelled_lines,
+    requested_note,
+)
 from tacit._html import render_template
 from tacit.accounting import Adjacency, Budget
 from tacit.accounting.accountants import cost, costs
+from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger, Receipt
-from tacit.api.precision import UNIT_PLURALS, Precision, coarse_forecast
+from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_units
 from tacit.api.scenario import Scenario
+from tacit.data.columns import DROP
 from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.inference.method import (
-    DEFAULT_SIZE,
-    Method,
-    Steps,
-    check_is_method,
-)
-from tacit.inference.registry import default_method, method_title
+from tacit.inference.method import DEFAULT_SIZE, Method, Steps
+from tacit.inference.registry import choose_method, default_method, method_title
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel, single_row_unit
-from tacit.models.front_ends import adapt_model, is_immutable, resolve_schema
+from tacit.models.front_ends import SchemaLike, adapt_model, is_immutable, resolve_model
 from tacit.models.jax_model import Model
 from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (
@@ -48,7 +51,13 @@ from tacit.privacy.mechanisms import (
 )
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.results.statement import PrivacyStatement
+from tacit.results.statement import (
+    CHANGES,
+    PUBLIC_COUNT,
+    UNIT_PLURALS,
+    PrivacyStatement,
+    changes,
+)
 
 if TYPE_CHECKING:
     from tacit.api.rows import Data
@@ -122,6 +131,10 @@ def _check_densities(model: UnitModel, rows: Rows, start: jax.Array) -> None:
             raise InvalidArgument(
                 f"{name} must return a single number; its shape is {shape.shape}."
             )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 _T = TypeVar("_T")
@@ -279,7 +292,7 @@ class Plan:
         return cost(self.mechanism.event, self.budget)
 
     @cached_property
-    def made_up_gradients(self) -> tuple[float, float] | None:
+    def simulated_gradients(self) -> tuple[float, float] | None:
         """On simulated rows, at the start: the median gradient in clips, and the share clipped."""
         if self.schema is None or not isinstance(self.mechanism, NoisySums):
             return None
@@ -362,7 +375,7 @@ class Plan:
         if self.size is not None:
             public.append("the declared size, and what was expected of the data")
         if gate.public_count:
-            public.append(f"how many units there are, a unit being a {gate.unit}")
+            public.append(f"{PUBLIC_COUNT}, a unit being a {gate.unit}")
         return PrivacyStatement(
             event=self.mechanism.event,
             delta=self.budget.delta,
@@ -383,6 +396,20 @@ class Plan:
         return f"Plan({cost}, {self.mechanism.num_steps} steps; print it for details)"
 
     def __str__(self) -> str:
+        title = f"Plan: {self.title}"
+        lines = [f"{title:<53} (nothing read, nothing charged)"]
+        lines += labelled_lines(self.facts(), indent="  ")
+        return "\n".join([*lines, *self.warnings, "Details: plan.details()"])
+
+    def details(self) -> str:
+        """All that is known of the fit, as text: priors, steps, noise, costs, the forecast's table, and the schema.
+
+        Returns:
+            The text.
+        """
+        interpretation = self.model.interpretation
+        header = [f"Plan: {self.title}", ""]
+        source = [] if interpretation is None else [*interpretation.parameter_table(), ""]
         lines = self.sentences()
         lines.insert(-len(self._cost()) - 1, "")
         if self.precision is not None:
@@ -391,14 +418,73 @@ class Plan:
             lines += ["", f"Precision: {self.precision_line}."]
         if self.schema is not None:
             lines += ["", str(self.schema)]
-        return "\n".join(lines)
+        return "\n".join([*header, *source, *lines])
+
+    @property
+    def title(self) -> str:
+        """The formula, or the names of columns and parameters."""
+        interpretation = self.model.interpretation
+        return self.model.describe() if interpretation is None else interpretation.formula
+
+    def facts(self) -> list[tuple[str, str]]:
+        """The model, the data, the cost, the method and the precision, each in a line."""
+        found = [
+            ("Model", self.model_line()),
+            (
+                "Data",
+                f"{self.unit_line()}; {self._missing_line()}" if self.schema else self.unit_line(),
+            ),
+            ("Privacy", self._privacy_line()),
+            ("Method", method_title(self.method)),
+        ]
+        return [*found, *([("Precision", self.precision_line)] if self.forecast else [])]
+
+    def model_line(self) -> str:
+        """What is fitted, of how many parameters, with which prior."""
+        interpretation, size = self.model.interpretation, self.model.dimension
+        if interpretation is None:
+            return f"{_count(size, 'parameter')}: {', '.join(self.model.names)}"
+        meanings = interpretation.parameters.values()
+        plain = all(each.role in ("intercept", "coefficient") for each in meanings)
+        said = f"Bayesian {interpretation.kind}, {_count(size, 'coefficient' if plain else 'parameter')}"
+        priors = {
+            each.prior.formula
+            for each in meanings
+            if each.role == "coefficient" and each.prior is not None
+        }
+        return f"{said}, {priors.pop()} on scaled predictors" if len(priors) == 1 else said
+
+    def unit_line(self) -> str:
+        """What one unit of privacy is."""
+        if self.schema is None or self.schema.person is None:
+            return "one row = one unit of privacy"
+        return f"one person = {self.schema.person}, at most {_count(self.schema.most_rows or 1, 'row')} each"
+
+    def _missing_line(self) -> str:
+        """What becomes of missing cells."""
+        assert self.schema is not None
+        names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
+        kept = [name for name in names if self.schema[name].missing != DROP]
+        if len(kept) == len(names):
+            return "missing cells are replaced as declared"
+        but = f", but for missing {', '.join(kept)}" if kept else ""
+        return f"rows with a missing cell are dropped{but}"
+
+    def _privacy_line(self) -> str:
+        """What the fit costs under both adjacencies."""
+        mine = self.budget.adjacency
+        other: Adjacency = "replace" if mine == "add-remove" else "add-remove"
+        epsilon = f"epsilon {format_epsilon(self.epsilons[mine])} at delta {format_number(self.budget.delta)}"
+        changed = changes(self.unit, mine)
+        others = CHANGES[other].format(unit=self.unit)
+        return f"{epsilon} {changed}; {format_epsilon(self.epsilons[other])} {others}"
 
     def sentences(self) -> list[str]:
         """What the fit does, what it costs, and what is protected."""
         return [
             *self.method_lines(),
             *self._about_size(),
-            *self._on_made_up_rows(),
+            *self._on_simulated_rows(),
             *self._cost(),
             f"Unit of privacy: one {self.unit}. No data has been read and nothing charged.",
         ]
@@ -416,13 +502,6 @@ class Plan:
         said = f"{self.model.describe()}, by {method_title(self.method)}"
         return said if note is None else f"{said}; {clean_text(note)}"
 
-    def key_lines(self) -> list[str]:
-        """What to know before the fit: method, size, cost, and what the forecast says."""
-        many = UNIT_PLURALS[self.unit]
-        said = [f"Precision: {self.precision_line}."] if self.size and self.forecast else []
-        steps = self.mechanism.explain(self.unit, many)[:1]
-        return [*steps, *self._about_size(), *self._cost()[:1], *said]
-
     def _about_size(self) -> list[str]:
         """For which number of units settings were chosen."""
         many = UNIT_PLURALS[self.unit]
@@ -436,7 +515,7 @@ class Plan:
 
     def _clipped(self) -> list[str]:
         """A warning if most rows are clipped, as far as simulated rows tell."""
-        if self.made_up_gradients is None or self.made_up_gradients[1] <= _MAX_CLIPPED_SHARE:
+        if self.simulated_gradients is None or self.simulated_gradients[1] <= _MAX_CLIPPED_SHARE:
             return []
         return ["Most rows are clipped: scale the columns, or raise the clip."]
 
@@ -445,12 +524,12 @@ class Plan:
         """What the method says of how many units it takes, if it can tell."""
         return self.method.expect(self.mechanism, UNIT_PLURALS[self.unit])
 
-    def _on_made_up_rows(self) -> list[str]:
+    def _on_simulated_rows(self) -> list[str]:
         if self._expected_size is not None:
             return [self._expected_size]
-        if self.made_up_gradients is None:
+        if self.simulated_gradients is None:
             return []
-        middle, share = self.made_up_gradients
+        middle, share = self.simulated_gradients
         found = (
             f"the median gradient of a row is {middle:.2g} clips long, and {share:.0%} are clipped."
         )
@@ -476,10 +555,13 @@ def fit_assumptions(schema: Schema | None) -> tuple[str, ...]:
 
 def plan(
     model: object,
-    schema: Schema | None = None,
+    schema: SchemaLike | None = None,
     *,
-    budget: Budget,
-    method: Method | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    budget: Budget | None = None,
+    family: str | None = None,
+    method: Method | str | None = None,
     size: int | None = None,
     scenario: Scenario | None = None,
     forecast: bool = True,
@@ -487,13 +569,19 @@ def plan(
     """Plans a fit within a budget. Reads no data and charges nothing.
 
     Args:
-        model: A NumPyro function whose arguments are columns of the schema, or a `tacit.models.NumPyro`
-            with options for one; a PyMC model whose data containers are columns, or a `tacit.models.PyMC`;
-            a `tacit.Model`; a model of `tacit.conjugate`; or a model by formula from `tacit.glm`.
-        schema: The public facts about the columns. A model from `tacit.glm` has its own.
-        budget: What the fit may cost.
-        method: Settings of an inference method. The default is as for `tacit.fit`, with settings for
-            the declared size.
+        model: A formula such as ``"readmitted ~ age + ward"``, or a model by formula from `tacit.glm`,
+            which takes priors; a NumPyro function whose arguments are columns of the schema, or a
+            `tacit.models.NumPyro` with options for one; a PyMC model whose data containers are
+            columns, or a `tacit.models.PyMC`; a `tacit.Model`; or a model of `tacit.conjugate`.
+        schema: The public facts about the columns, or the path of their YAML file. A model from
+            `tacit.glm` has its own.
+        epsilon: The epsilon that the fit may cost.
+        delta: The delta that it may cost; 1e-6 by default. Choose it well below one over the number
+            of people.
+        budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
+        family: The distribution of the outcome of a formula, as for `tacit.glm`.
+        method: An inference method by name, such as ``"variational"``, or its settings. The default
+            is as for `tacit.fit`, with settings for the declared size.
         size: About how many rows there are, or people if the schema names a person column. A guess
             within a factor of two is enough. It must be public: do not take it from the data. With
             it the plan has a forecast (see `tacit.forecast`).
@@ -508,17 +596,16 @@ def plan(
         BudgetError: If no noise level meets the budget.
         BoundaryError: If the model or method would take rows past the gate.
     """
-    schema = resolve_schema(model, schema)
+    budget = choose_budget(budget, epsilon, delta)
+    model, schema = resolve_model(model, schema, family)
     if not isinstance(schema, Schema):
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = adapt_model(model, schema)
     dummy = dummy_rows(adapted, schema, 1)
     dummy.simulated = simulated_units(schema, model_columns(adapted, schema))
-    if method is None and isinstance(budget, Budget):
-        method = default_method(adapted, size, budget)
+    method = choose_method(adapted, method, size, budget)
     if (
-        isinstance(method, Method)
-        and method.by_gradients
+        method.by_gradients
         and not method.has_finite_scores(adapted, dummy.simulated)
         and not np.isfinite(gradient_norms(adapted, schema)).any()
     ):
@@ -536,18 +623,15 @@ def build_plan(
     schema: Schema | None,
     dummy: Rows,
     budget: Budget,
-    method: Method | None,
+    method: Method | str | None,
     size: int | None = None,
     scenario: Scenario | None = None,
     forecast: bool = True,
 ) -> Plan:
     """The plan for a model and rows of these shapes. Raises if it cannot work."""
-    if not isinstance(budget, Budget):
-        raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
     if size is not None:
         _validate.count("size", size)
-    method = default_method(model, size, budget) if method is None else method
-    check_is_method(method)
+    method = choose_method(model, method, size, budget)
     mechanism = method.calibrate(model, budget)
     check_on_dummy_row(model, method, dummy, mechanism)
     return Plan(
@@ -564,7 +648,7 @@ def build_plan(
 
 
 def cached_plan(
-    model: object, schema: Schema, budget: Budget, method: Method | None, size: int | None
+    model: object, schema: Schema, budget: Budget, method: Method | str | None, size: int | None
 ) -> Plan:
     """The plan that `tacit.plan` makes, or the one it made for the same arguments before.
 
@@ -572,7 +656,7 @@ def cached_plan(
         model: A model as for `tacit.plan`. It counts as the same only if it is the same object.
         schema: The schema.
         budget: The budget.
-        method: The method, or None for the default.
+        method: The method, its name, or None for the default.
         size: The declared size, if any.
 
     Returns:
@@ -624,7 +708,7 @@ def _cached_plan(
     model: _ByIdentity,
     schema: Schema,
     budget: Budget,
-    method: _ByAllFields[Method | None],
+    method: _ByAllFields[Method | str | None],
     size: int | None,
 ) -> Plan:
     return plan(model.held, schema, budget=budget, method=method.held, size=size)

@@ -7,7 +7,7 @@ and the posterior precision is I + N^2 / (N + v) J. The factor was chosen on fit
 regressions with four columns (benchmarks/RESULTS.md); other families and dimensions have not been calibrated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -28,19 +28,21 @@ from tacit.models.base import UnitModel
 from tacit.models.glm import INTERCEPT
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Units
+from tacit.results.statement import UNIT_PLURALS
 
-UNIT_PLURALS = {"row": "rows", "person": "people"}
 # Half the width of a 90% interval, in standard deviations.
 _HALF_WIDTH = 1.645
 # By how much the method's noise exceeds that of an ideal one, and by how much more where noise is large.
 _NOISE_FACTOR, _NOISE_GROWTH = 4.0, 1.0
 # True parameters that are drawn from the prior, and the quantile of their widths in the pessimistic case.
 _NUM_TRUTHS, _PESSIMISTIC_QUANTILE = 8, 0.75
-# The pessimistic case: the centre and standard deviation of a number as parts of its range, and the share of every
-# level but the first.
-_CONCENTRATED_MEAN, _CONCENTRATED_SD, _UNCOMMON_SHARE = 0.25, 0.06, 0.02
+# The pessimistic case: the centre and standard deviation of a number as parts of its range, those of a number that is
+# uniform over a tenth of it; and the share of every level but the first.
+_CONCENTRATED_MEAN, _CONCENTRATED_SD, _UNCOMMON_SHARE = 0.25, 0.03, 0.01
 # An interval that is wider than this share of the prior's is uninformative.
 _UNINFORMATIVE_RATIO = 0.8
+# A parameter whose interval is so many times as wide without a level than if the level is uncommon is about this level.
+_LEVEL_RATIO = 1.5
 
 
 class PrecisionLine(NamedTuple):
@@ -49,7 +51,9 @@ class PrecisionLine(NamedTuple):
     Attributes:
         parameter: The name, as in a summary.
         spread: The width if columns spread over their bounds.
-        concentrated: The width if columns fill a small part of their bounds and levels are uncommon.
+        concentrated: The width if columns fill a small part of their bounds, levels are uncommon, and
+            people have one row each.
+        absent: The width if nobody has a level but the first of its column.
         without_privacy: The width without privacy if columns spread over their bounds.
         prior: The width by the prior alone.
     """
@@ -57,6 +61,7 @@ class PrecisionLine(NamedTuple):
     parameter: str
     spread: float
     concentrated: float
+    absent: float
     without_privacy: float
     prior: float
 
@@ -64,6 +69,11 @@ class PrecisionLine(NamedTuple):
     def is_uninformative(self) -> bool:
         """Whether the interval is nearly as wide as the prior's, however columns are distributed."""
         return self.spread > _UNINFORMATIVE_RATIO * self.prior
+
+    @property
+    def is_of_level(self) -> bool:
+        """Whether it depends on how many have a level: nothing is known of one that nobody has."""
+        return self.absent > _LEVEL_RATIO * self.concentrated
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,14 +107,15 @@ class Precision:
     def line(self) -> str:
         """The precision of the first coefficient in one line."""
         first = next((each for each in self.lines if each.parameter != INTERCEPT), self.lines[0])
-        low, high = (_two_digits(width / 2) for width in (first.spread, first.concentrated))
+        low, high = (two_digits(width / 2) for width in (first.spread, first.concentrated))
         said = (
             f"{self._size_text}: {self._label(first)} ±{low} "
-            f"({_two_digits(first.without_privacy / 2)} without privacy)"
+            f"({two_digits(first.without_privacy / 2)} without privacy)"
         )
         if low == high:
             return f"{said}, if the data are as the scenario says"
-        return f"{said}, if columns spread over their bounds; ±{high}, if they fill a small part"
+        absent = f"; ±{two_digits(first.absent / 2)}, if nobody has it" if first.is_of_level else ""
+        return f"{said}, if columns spread over their bounds; ±{high}, if they fill a small part{absent}"
 
     def warnings(self) -> tuple[str, ...]:
         """Why the budget would be wasted; nothing if it is worth spending, or if no size was declared."""
@@ -124,15 +135,18 @@ class Precision:
     def table(self) -> list[list[str]]:
         """Half widths of 90% intervals: a row for each parameter, after a header."""
         header = ["half width of the 90% interval", "prior", "private", "no privacy"]
-        return [header] + [
-            [
+        levels = any(each.is_of_level for each in self.lines)
+        rows = [[*header, *(["level nobody has"] if levels else [])]]
+        for each in self.lines:
+            cells = [
                 self._label(each),
-                _two_digits(each.prior / 2),
-                _range_text(each.spread / 2, each.concentrated / 2),
-                _two_digits(each.without_privacy / 2),
+                two_digits(each.prior / 2),
+                range_text(each.spread / 2, each.concentrated / 2),
+                two_digits(each.without_privacy / 2),
             ]
-            for each in self.lines
-        ]
+            absent = two_digits(each.absent / 2) if each.is_of_level else ""
+            rows.append([*cells, *([absent] if levels else [])])
+        return rows
 
     def __str__(self) -> str:
         header, *cells = self.table()
@@ -140,7 +154,8 @@ class Precision:
             f"Coarse forecast, {self._size_text} and epsilon {self.epsilon:g}, by a formula; tacit.forecast fits "
             "simulated tables."
         )
-        return "\n".join([text_table(cells, "lrrr", header), "", about, *self.assumptions])
+        sides = "l" + "r" * (len(header) - 1)
+        return "\n".join([text_table(cells, sides, header), "", about, *self.assumptions])
 
 
 def coarse_forecast(
@@ -172,8 +187,11 @@ def coarse_forecast(
     given = Scenario() if scenario is None else scenario
     tables = SimulatedTables(model=model, schema=schema, size=size, scenario=given)
     names = [name for name in model_columns(model, schema) if name != schema.person]
-    rare = {n: _concentrated(schema[n]) for n in names if n not in given.columns}
-    cases = (given, replace(given, columns={**given.columns, **rare}))
+    cases = (
+        given,
+        pessimistic_scenario(given, schema, names),
+        pessimistic_scenario(given, schema, names, share=0.0),
+    )
     truths = _draw_truths(tables)
     noise = final_noise(mechanism) ** 2 * model.dimension
     roots, centres = [], []
@@ -187,20 +205,16 @@ def coarse_forecast(
     roots.append(np.eye(model.dimension))
     centres.append(truths.mean(axis=0))
     widths = _widths(tables, np.array(roots), np.array(centres))
-    found = widths[:-1].reshape(2, len(truths), 2, -1)
+    found = widths[:-1].reshape(len(cases), len(truths), 2, -1)
     spread, without = np.median(found[0], axis=0)
-    concentrated = np.quantile(found[1, :, 0], _PESSIMISTIC_QUANTILE, axis=0)
+    concentrated, absent = np.quantile(found[1:, :, 0], _PESSIMISTIC_QUANTILE, axis=1)
+    concentrated = np.maximum(spread, concentrated)
     prior = widths[-1]
     columns = [
         np.minimum(each, prior)
-        for each in (spread, np.maximum(spread, concentrated), without, prior)
+        for each in (spread, concentrated, np.maximum(concentrated, absent), without, prior)
     ]
-    assumptions = given.describe(schema)
-    if rare:
-        share = f"{_CONCENTRATED_SD:.0%} of their range as standard deviation"
-        assumptions.append(
-            f"The wider end of a range: such columns have {share}, and {_UNCOMMON_SHARE:.0%} of rows at every level but the first."
-        )
+    assumptions = [*given.describe(schema), *pessimistic_assumptions(given, schema, names)]
     return Precision(
         size=size,
         is_declared=is_declared,
@@ -215,13 +229,48 @@ def coarse_forecast(
     )
 
 
-def _concentrated(column: Kind) -> ColumnDistribution:
+def pessimistic_scenario(
+    given: Scenario, schema: Schema, names: Sequence[str], share: float = _UNCOMMON_SHARE
+) -> Scenario:
+    """A scenario with pessimistic assumptions where it says nothing.
+
+    Args:
+        given: The scenario.
+        schema: The schema.
+        names: The columns that the model reads.
+        share: The share of rows at every level but the first.
+
+    Returns:
+        The scenario with a distribution for each column, and one row per person.
+    """
+    rare = {n: _concentrated(schema[n], share) for n in names if n not in given.columns}
+    each = None if schema.most_rows is None else given.rows_per_person or 1
+    return replace(given, columns={**given.columns, **rare}, rows_per_person=each)
+
+
+def pessimistic_assumptions(given: Scenario, schema: Schema, names: Sequence[str]) -> list[str]:
+    """What the wider end of a range assumes, in a sentence; nothing if the scenario leaves nothing open."""
+    kinds = [schema[name] for name in names if name not in given.columns]
+    said = []
+    if any(not isinstance(kind, Binary | Category) for kind in kinds):
+        said.append("numbers fill about a tenth of their bounds")
+    if any(isinstance(kind, Binary | Category) for kind in kinds):
+        said.append(f"{_UNCOMMON_SHARE:.0%} of rows have each level but the first")
+    if (schema.most_rows or 1) > 1 and given.rows_per_person is None:
+        said.append("people have one row each")
+    if not said:
+        return []
+    listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    return [f"The wider end of a range: {listed}. A scenario narrows it."]
+
+
+def _concentrated(column: Kind, share: float) -> ColumnDistribution:
     """A pessimistic distribution: a number in a small part of its bounds, every level but the first uncommon."""
     if isinstance(column, Binary):
-        return _UNCOMMON_SHARE
+        return share
     if isinstance(column, Category):
         levels = [str(each) for each in (*column.levels, column.other) if each is not None]
-        share = min(_UNCOMMON_SHARE, 1 / len(levels))
+        share = min(share, 1 / len(levels))
         return dict.fromkeys(levels[1:], share) | {levels[0]: 1 - share * (len(levels) - 1)}
     wide = float(column.high - column.low)
     return {"mean": column.low + _CONCENTRATED_MEAN * wide, "sd": _CONCENTRATED_SD * wide}
@@ -278,10 +327,16 @@ def _widths(tables: SimulatedTables, roots: Floats, centres: Floats) -> Floats:
     return np.asarray(2 * _HALF_WIDTH * np.abs(tables.factors) * sd)
 
 
-def _range_text(low: float, high: float) -> str:
-    texts = _two_digits(low), _two_digits(high)
-    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+def range_text(low: float, high: float) -> str:
+    """A number, or the ends of a range.
+
+    >>> range_text(0.0123, 0.47), range_text(0.0123, 0.0121)
+    ('0.012 to 0.47', '0.012')
+    """
+    texts = two_digits(low), two_digits(high)
+    return texts[0] if not high > low or texts[0] == texts[1] else " to ".join(texts)
 
 
-def _two_digits(number: float) -> str:
+def two_digits(number: float) -> str:
+    """A number with the two digits that a forecast is good for."""
     return f"{float(f'{number:.2g}'):g}" if np.isfinite(number) else "-"

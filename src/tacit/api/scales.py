@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
+from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import check_ledger
 from tacit.api.rows import encode_rows
@@ -21,7 +22,9 @@ def private_scales(
     data: TableLike,
     columns: Iterable[str],
     *,
-    budget: Budget,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    budget: Budget | None = None,
     by: ScaleMethod = "quantiles",
     ledger: Ledger | None = None,
 ) -> Schema:
@@ -36,10 +39,12 @@ def private_scales(
         schema: The schema of the data.
         data: The data, as for `tacit.fit`.
         columns: Names of `Number` columns that hold one number per row.
-        budget: What the release may cost.
+        epsilon: The epsilon that the release may cost.
+        delta: The delta that it may cost; 1e-6 by default.
+        budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
         by: ``"quantiles"`` (the median, and half the width of the central 68%) or ``"moments"``
             (mean and standard deviation). If the unit is a person, each person counts once.
-        ledger: The ledger to charge.
+        ledger: The ledger to charge, or None for none.
 
     Returns:
         A schema in which the columns have ``centre`` and ``spread``. Their bounds are unchanged.
@@ -48,8 +53,9 @@ def private_scales(
         InvalidArgument: If an argument or a column is wrong. Nothing is charged.
         BudgetError: If the ledger refuses the charge.
     """
-    if not isinstance(schema, Schema) or not isinstance(budget, Budget):
-        raise InvalidArgument("private_scales needs a tacit.Schema and a tacit.Budget.")
+    budget = choose_budget(budget, epsilon, delta)
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("private_scales needs a tacit.Schema.")
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     bounded = schema.with_columns({name: _check_number(name, schema[name]) for name in chosen})
     rows, what = encode_rows(bounded, chosen, data), ScaleRelease(columns=chosen, by=by)

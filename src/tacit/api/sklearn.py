@@ -15,6 +15,7 @@ from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
+from tacit._format import format_number
 from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
@@ -152,13 +153,13 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         """Why clones are refused, and how to allow them."""
         return (
             "Searches, cross-validation and ensembles make a clone for every fit, and each fit costs "
-            f"epsilon {self.epsilon:g} at delta {self.delta:g}; nothing was spent. To allow it, set a "
+            f"epsilon {self.epsilon:g} at delta {format_number(self.delta)}; nothing was spent. To allow it, set a "
             'ledger with clones="charge", which charges every fit until the ledger\'s budget is spent.'
         )
 
     def _check_clone(self) -> None:
         """Raises unless clones may be fitted and there is a ledger to charge."""
-        cost = f"epsilon {self.epsilon:g} at delta {self.delta:g}"
+        cost = f"epsilon {self.epsilon:g} at delta {format_number(self.delta)}"
         if self.clones == "refuse":  # set after it was cloned
             raise BudgetError(self._clone_message())
         if not isinstance(self.ledger, Ledger):

@@ -8,16 +8,17 @@ import numpy as np
 from tacit import _validate
 from tacit._format import text_table
 from tacit.accounting import Budget
+from tacit.accounting.budget import choose_budget
 from tacit.api.scenario import Scenario
 from tacit.api.simulate import SimulatedTables, fit_tables
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.inference.method import Method, check_is_method
-from tacit.inference.registry import default_method
+from tacit.inference.method import Method
+from tacit.inference.registry import choose_method, default_method
 from tacit.inference.scoring import Scoring
 from tacit.inference.variational import Variational
 from tacit.models.base import UnitModel
-from tacit.models.front_ends import adapt_model, resolve_schema
+from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class TuneResult:
             for each in self.trials
         ]
         about = (
-            "The error of posterior means, as a share of the prior's spread, on made-up tables. No data "
+            "The error of posterior means, as a share of the prior's spread, on simulated tables. No data "
             "has been read and nothing charged."
         )
         return f"{text_table(rows, 'lrrr', header)}\n\n{about}"
@@ -71,26 +72,32 @@ class TuneResult:
 
 def tune(
     model: object,
-    schema: Schema | None = None,
+    schema: SchemaLike | None = None,
     *,
     size: int,
-    budget: Budget,
-    methods: Sequence[Method] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    budget: Budget | None = None,
+    family: str | None = None,
+    methods: Sequence[Method | str] | None = None,
     scenario: Scenario | None = None,
     repeats: int = 10,
     seed: int = 0,
 ) -> TuneResult:
-    """Searches for settings of a method on made-up tables. Reads no data and charges nothing.
+    """Searches for settings of a method on simulated tables. Reads no data and charges nothing.
 
     Args:
         model: A model as for `tacit.plan`. It must be able to draw its outcomes.
-        schema: The public facts about the columns. A model from `tacit.glm` has its own.
+        schema: The public facts about the columns, as for `tacit.plan`.
         size: About how many rows or people there will be. It must be public.
-        budget: What the fit may cost.
-        methods: The settings to try. By default the default method's for this size, and others
+        epsilon: The epsilon that the fit may cost.
+        delta: The delta that it may cost; 1e-6 by default.
+        budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
+        family: The family of a formula, as for `tacit.glm`.
+        methods: The methods to try, as settings or names. By default the default method's for this size, and others
             around it: fewer and more steps, lower and higher sampling rates.
         scenario: What is expected of the data, as for `tacit.forecast`.
-        repeats: The number of made-up tables.
+        repeats: The number of simulated tables.
         seed: Seed of all random numbers.
 
     Returns:
@@ -100,24 +107,21 @@ def tune(
         InvalidArgument: If an argument cannot be used, or the model cannot draw its outcomes.
         BudgetError: If no noise level meets the budget.
     """
-    schema = resolve_schema(model, schema)
+    budget = choose_budget(budget, epsilon, delta)
+    model, schema = resolve_model(model, schema, family)
     if not isinstance(schema, Schema):
         raise InvalidArgument("tune needs a tacit.Schema: the public facts about the columns.")
-    if not isinstance(budget, Budget):
-        raise InvalidArgument("budget must be a tacit.Budget(epsilon, delta).")
     _validate.count("repeats", repeats, least=2)
-    tried = None if methods is None else list(methods)
-    for method in tried or ():
-        check_is_method(method)
-    if tried is not None and not tried:
-        raise InvalidArgument("methods must be settings to try; leave it out for the usual ones.")
     adapted = adapt_model(model, schema)
+    if methods is not None and not methods:
+        raise InvalidArgument("methods must be settings to try; leave it out for the usual ones.")
+    asked = [choose_method(adapted, method, size, budget) for method in methods or ()]
     assumed = Scenario() if scenario is None else scenario
     tables = SimulatedTables(model=adapted, schema=schema, size=size, scenario=assumed, seed=seed)
     rows, truth = tables.simulate(repeats)
     spread = tables.prior.std(axis=0)
     trials = []
-    for method in tried or _candidate_methods(adapted, size, budget):
+    for method in asked or _candidate_methods(adapted, size, budget):
         fits = fit_tables(tables, rows, budget, method)
         error = np.sqrt(np.mean((fits.error(truth) / spread) ** 2))
         coverage = float(fits.covers(truth).mean())
@@ -130,9 +134,9 @@ def _candidate_methods(model: UnitModel, size: int, budget: Budget) -> list[Meth
     """Settings around the default ones."""
     usual = default_method(model, size, budget)
     assert isinstance(usual, Scoring | Variational)
-    assert isinstance(usual.num_steps, int)
     assert isinstance(usual.sampling_rate, float)
-    steps = [max(4, round(usual.num_steps * factor)) for factor in (0.25, 0.5, 1, 2)]
+    number = usual.calibrate(model, budget).num_steps
+    steps = [max(8, round(number * factor)) for factor in (0.25, 0.5, 1, 2)]
     rates = sorted({min(1.0, usual.sampling_rate * factor) for factor in (0.5, 1, 3)})
     return [
         replace(usual, num_steps=number, sampling_rate=float(f"{rate:.3g}"))

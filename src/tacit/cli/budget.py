@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tacit import accounting, results
-from tacit._format import format_epsilon, text_table
+from tacit._format import format_epsilon, format_number, text_table
 from tacit.accounting import ADJACENCIES, Adjacency, Budget
 from tacit.accounting.events import DpEvent
 from tacit.cli.options import AdjacencyName, AsJson, Delta, Epsilon
@@ -196,7 +196,7 @@ def _print_cost(
         ["noise multiplier", format_epsilon(noise_multiplier), "noise standard deviation / clip"],
         ["sampling rate", f"{sampling_rate:g}", "probability that a person is sampled in a step"],
         ["steps", f"{steps:d}", ""],
-        ["delta", f"{delta:g}", "probability that epsilon does not hold"],
+        ["delta", format_number(delta), "probability that epsilon does not hold"],
         [
             "epsilon, add-remove",
             format_epsilon(epsilons["add-remove"]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import tacit
+from tacit.accounting.budget import DEFAULT_DELTA
 from tacit.cli.options import Delta, Epsilon, SchemaFile, Table
 from tacit.errors import InvalidArgument, MissingPackage, Unsaved
 
@@ -90,14 +91,20 @@ def scale(
     schema: SchemaFile,
     column: Annotated[list[str], typer.Option(help="Column to scale; repeatable.")],
     epsilon: Epsilon,
-    delta: Delta,
-    ledger: Annotated[str, typer.Option(help="Ledger of the data, a file or a database.")],
     out: Annotated[Path, typer.Option(help="Schema file to write, with scales.")],
+    delta: Delta = DEFAULT_DELTA,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            help="Ledger of the data, a file or a database. Without one, nothing limits how often the data "
+            "are used."
+        ),
+    ] = None,
     by: Annotated[str, typer.Option(help="quantiles or moments.")] = "quantiles",
 ) -> None:
     """Estimate the centre and spread of columns privately, and charge the ledger."""
-    held = tacit.Ledger(ledger)
-    budget = tacit.Budget(epsilon, delta, held.total.adjacency)
+    held = None if ledger is None else tacit.Ledger(ledger)
+    budget = tacit.Budget(epsilon, delta, "add-remove" if held is None else held.total.adjacency)
     declared = tacit.Schema.from_yaml(schema)
     with _creating(out):
         scaled = tacit.private_scales(
@@ -109,6 +116,8 @@ def scale(
             ledger=held,
         )
         typer.echo(scaled)  # first, because it was charged
+        if held is None:
+            typer.echo("No ledger: nothing limits how often these data are used.")
         try:
             scaled.to_yaml(out)
         except OSError as error:

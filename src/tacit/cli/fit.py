@@ -13,16 +13,13 @@ import typer
 
 import tacit
 from tacit import _validate
+from tacit._format import format_number, is_watched, labelled_lines, subtract_decimals
 from tacit.cli import distributed
 from tacit.cli.options import (
-    Delta,
-    Epsilon,
     Family,
     Formula,
-    MethodName,
     Model,
     ScenarioFile,
-    SchemaFile,
     Settings,
     Size,
     Workers,
@@ -44,33 +41,56 @@ RunArgument = Annotated[
     Path, typer.Argument(help="A folder written by tacit fit, or the file of a posterior.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print no progress bar and no summary.")]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Print all details of the plan and of the summary."),
+]
 
 
 def fit(
     ctx: typer.Context,
     data: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(help="The data: a CSV or Parquet file, or several files of rows."),
-    ],
-    schema: SchemaFile,
-    epsilon: Epsilon,
-    delta: Delta,
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", "-s", help="The schema of the data, a YAML file."),
+    ] = None,
     formula: Formula = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget: epsilon.")] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Privacy budget: delta. Choose it well below 1 / number of people. [default: 1e-6]"
+        ),
+    ] = None,
     model: Model = None,
-    out: Annotated[Path, typer.Option(help="Output folder; must be new or empty.")] = Path("run"),
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder; must be new or empty. [default: run]")
+    ] = None,
     ledger: Annotated[
         str | None,
-        typer.Option(help="Ledger of the data, a file or a database; see tacit ledger new."),
+        typer.Option(
+            help="Ledger of the data, a file or a database; see tacit ledger new. Without one, nothing "
+            "limits how often the data are used, and the result says so."
+        ),
     ] = None,
-    no_ledger: Annotated[
-        bool,
-        typer.Option("--no-ledger", help="Run without a ledger; nothing prevents overspending."),
-    ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file with any of these options; those that are typed come first. The settings.yaml "
+            "of a run is one."
+        ),
+    ] = None,
     family: Family = None,
     adjacency: Annotated[
         str | None, typer.Option(help="add-remove or replace. [default: the ledger's]")
     ] = None,
-    method: MethodName = registry.DEFAULT,
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"Inference method: {registry.CHOICES_TEXT}. [default: by the model]"),
+    ] = None,
     set_: Settings = None,
     seed: Annotated[
         int | None, typer.Option(help="Make the fit reproducible. The result is then not private.")
@@ -100,57 +120,74 @@ def fit(
     ] = None,
     workers: Workers = None,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a regression, or a model in a Python file, within a privacy budget and write a report."""
     from tacit.cli import runs
 
-    _check_file_count(data, workers or 1)
+    typed: dict[str, object] = {
+        "data": data,
+        "schema": schema,
+        "formula": formula,
+        "model": model,
+        "out": out,
+        "epsilon": epsilon,
+        "delta": delta,
+        "adjacency": adjacency,
+        "ledger": ledger,
+        "family": family,
+        "method": method,
+        "seed": seed,
+        "size": size,
+        "scenario": scenario,
+        "settings": runs.parse_settings(set_ or []),
+        "notes": runs.parse_notes(note or []),
+    }
+    asked = runs.FitOptions.merged(typed, config)
+    files, target = asked.data, asked.out
+    _check_file_count(files, workers or 1)
     _validate.choice("--forecast", forecast, ("coarse", "full"))
-    if forecast == "full" and size is None:
+    if forecast == "full" and asked.size is None:
         raise InvalidArgument("A full forecast needs the number of rows or people: pass --size.")
-    rank = 0 if dry_run else _join_processes(ctx, workers, out)
-    charged = _open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
-    relation = adjacency or (charged.total.adjacency if charged else "add-remove")
-    budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
-    request = runs.parse_request(
-        formula, model, schema, budget, family, method, set_ or [], seed, size, scenario
-    )
-    request = replace(request, notes=runs.parse_notes(note or []))
-    _check_headers(request, data, rank, workers or 1)
-    folder = runs.RunFolder(out)
+    rank = 0 if dry_run else _join_processes(ctx, workers, target)
+    charged = _open_ledger(asked.ledger, target)
+    request = asked.request("add-remove" if charged is None else charged.total.adjacency)
+    _check_headers(request, files, rank, workers or 1)
+    folder = runs.RunFolder(target)
     with reporting_interruptions():
         plan = request.plan(forecast=not no_forecast)
         if rank > 0:
-            _fit_in_folder(folder, request, plan, data, None, quiet=True)
+            _fit_in_folder(folder, request, plan, files, None, quiet=True)
             return
-        if forecast == "full" and not no_forecast and size is not None:
+        if forecast == "full" and not no_forecast and request.size is not None:
             found = tacit.forecast(
                 request.model,
                 request.schema,
-                size=size,
-                budgets=budget,
+                size=request.size,
+                budgets=request.budget,
                 method=plan.method,
                 scenario=request.scenario,
             )
             typer.echo(f"{found}\n")
         if dry_run:
-            typer.echo(f"{request.described}\n\n{plan}")
-            if charged is not None:
-                typer.echo(f"\nThe ledger {charged.path} has {charged.left} left.")
+            text = plan.details() if verbose else str(plan).replace("plan.details()", "--verbose")
+            typer.echo(f"{text}\n{_ledger_line(charged)}")
             return
-        _confirm(plan, yes=yes, quiet=quiet)
-        files = data[0].name if len(data) == 1 else f"{data[0].name} and {len(data) - 1} more files"
-        named = (
+        if not quiet:
+            typer.echo("\n".join(_key_lines(plan, charged, verbose=verbose)))
+        _confirm(plan, yes=yes)
+        named = f"{files[0].name} and {len(files) - 1} more files"
+        spent = (
             {"ledger": charged.path.name, "ledger_total": asdict(charged.total)} if charged else {}
         )
-        folder.make(request, data=files, **named)
+        folder.make(request, data=files[0].name if len(files) == 1 else named, **spent)
         try:
-            posterior = _fit_in_folder(folder, request, plan, data, charged, quiet=quiet)
+            posterior = _fit_in_folder(folder, request, plan, files, charged, quiet=quiet)
         except BaseException:  # an interruption, too
             if not (folder.unfinished or folder.saved):  # nothing was charged
                 folder.discard()
             raise
-        _write_report(folder, posterior, quiet=quiet)
+        _write_report(folder, posterior, quiet=quiet, verbose=verbose)
 
 
 def resume(
@@ -203,7 +240,7 @@ def resume(
             return
         if ledger is not None and "ledger" not in notes:
             raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
-        charged = _open_ledger(ledger or notes.get("ledger"), folder, no_ledger=True)
+        charged = _open_ledger(ledger or notes.get("ledger"), folder)
         if ledger is not None:  # another one than the run was begun with must be the same ledger
             check_charged(folder, plan, charged)
         posterior = _fit_in_folder(run, request, plan, files, charged, quiet=quiet)
@@ -329,22 +366,49 @@ def reporting_interruptions() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _open_ledger(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | None":
-    """Opens the ledger, or raises if neither it nor --no-ledger was passed."""
-    if path is None:
-        if no_ledger:
-            return None
-        raise InvalidArgument(
-            "Pass the ledger of the data with --ledger, or --no-ledger to run without one. To create a "
-            "ledger, run: tacit ledger new ledger.db --epsilon 3 --delta 1e-5."
-        )
-    return tacit.Ledger(path).for_run(out.absolute().name, out)
+def _open_ledger(path: str | None, out: Path) -> "tacit.Ledger | None":
+    """The ledger of a run in this folder, if one was named."""
+    return None if path is None else tacit.Ledger(path).for_run(out.absolute().name, out)
 
 
-def _confirm(plan: "tacit.Plan", *, yes: bool, quiet: bool) -> None:
-    """Prints the plan in short; asks whether to go on if the forecast is hopeless."""
-    if not quiet and (plan.size is not None or sys.stdout.isatty()):
-        typer.echo("\n".join([*plan.key_lines(), ""]))
+def _ledger_line(ledger: "tacit.Ledger | None") -> str:
+    """What the ledger has left, or that there is none."""
+    if ledger is None:
+        return "No ledger: nothing limits how often these data are used. To create one: tacit ledger new."
+    return f"The ledger {ledger.path} has {ledger.left} left."
+
+
+def _key_lines(
+    plan: "tacit.Plan", ledger: "tacit.Ledger | None", *, verbose: bool = False
+) -> list[str]:
+    """What to know before the fit: the model, and what it costs."""
+    if verbose:
+        return [plan.details(), _ledger_line(ledger), ""]
+    model = plan.model_line().removeprefix("Bayesian ").partition(", Normal")[0]
+    facts = [("Model", f"{model}; {plan.unit_line()}"), ("Privacy", _cost_line(plan, ledger))]
+    if plan.size is not None and plan.forecast:
+        facts.append(("Precision", plan.precision_line))
+    return labelled_lines(facts)
+
+
+def _cost_line(plan: "tacit.Plan", ledger: "tacit.Ledger | None") -> str:
+    """What the fit costs, and what the ledger will have left."""
+    from tacit.results.statement import changes
+
+    cost = plan.cost
+    said = f"{cost.amounts} {changes(plan.unit, cost.adjacency)}"
+    if ledger is None:
+        return f"{said}; no ledger, so nothing limits how often these data are used"
+    if ledger.rule != "sum":
+        return f"{said}; {ledger.left.amounts} left before"
+    left = subtract_decimals(ledger.left.epsilon, cost.epsilon)
+    if left < 0:  # which the ledger refuses
+        return f"{said}; only {ledger.left.amounts} left"
+    return f"{said}; {format_number(left)} of {format_number(ledger.total.epsilon)} left afterwards"
+
+
+def _confirm(plan: "tacit.Plan", *, yes: bool) -> None:
+    """Asks whether to go on if the forecast is hopeless."""
     if not plan.warnings or yes:
         return
     for sentence in plan.warnings:
@@ -374,13 +438,15 @@ def _fit_in_folder(
             str(data[0]) if len(data) == 1 else [str(each) for each in data],
             ledger=ledger,
             seed=request.seed,
-            progress=not quiet and sys.stderr.isatty(),
+            progress=not quiet and is_watched(),
             run=folder.path,
             label="; ".join([f"in {folder.path}", *notes]),
         )
 
 
-def _write_report(folder: "RunFolder", posterior: "tacit.Posterior", *, quiet: bool) -> None:
+def _write_report(
+    folder: "RunFolder", posterior: "tacit.Posterior", *, quiet: bool, verbose: bool = False
+) -> None:
     """Writes the report, and prints the summary. The posterior is saved even if that fails."""
     try:
         folder.write_report(posterior)
@@ -392,6 +458,12 @@ def _write_report(folder: "RunFolder", posterior: "tacit.Posterior", *, quiet: b
             f"not be written ({reason}). To write it, run tacit report {folder.path}."
         ) from None
     if not quiet:
-        left = posterior.privacy.budget_left
-        spent = "" if left is None else f"Left: {left}.\n"
-        typer.echo(f"{posterior.summary()}\n\n{spent}Report: {folder.path / 'report.html'}")
+        summary = posterior.summary()
+        if not verbose:  # the cost was printed before the fit
+            summary = replace(
+                summary, privacy="" if posterior.privacy.is_private else summary.privacy
+            )
+        found = summary.details() if verbose else str(summary)
+        report = f"Report: {folder.path / 'report.html'}"
+        next_ = f"Next: tacit predict {folder.path} new.csv · tacit explain {folder.path}"
+        typer.echo(f"{found}\n{report}      {next_}")

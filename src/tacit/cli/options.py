@@ -16,9 +16,12 @@ AdjacencyName = Annotated[
     typer.Option("--adjacency", help="Neighbouring data sets: add-remove or replace."),
 ]
 Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
-SchemaFile = Annotated[Path, typer.Option("--schema", help="The schema of the data, a YAML file.")]
+SchemaFile = Annotated[
+    Path, typer.Option("--schema", "-s", help="The schema of the data, a YAML file.")
+]
 Formula = Annotated[
-    str | None, typer.Option(help='The model as a formula, such as "ill ~ age + C(ward)".')
+    str | None,
+    typer.Option("--formula", "-f", help='The model as a formula, such as "ill ~ age + C(ward)".'),
 ]
 Model = Annotated[
     str | None,

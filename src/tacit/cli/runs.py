@@ -22,8 +22,9 @@ import yaml
 
 import tacit
 from tacit import _validate
-from tacit._files import POSTERIOR_FILE, SETTINGS_FILE
+from tacit._files import POSTERIOR_FILE, SETTINGS_FILE, nearest_file
 from tacit.accounting import Budget
+from tacit.accounting.budget import DEFAULT_DELTA
 from tacit.data.cells import Texts
 from tacit.data.columns import Category
 from tacit.data.schema import Schema
@@ -142,7 +143,9 @@ def _read_model_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = os_error_reason(error) or "it cannot be opened"
-        raise InvalidArgument(f"The model file {path} cannot be read: {reason}.") from None
+        raise InvalidArgument(
+            f"The model file {path} cannot be read: {reason}.{nearest_file(path)}"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,10 +220,10 @@ class Request:
     @cached_property
     def model(self) -> "UnitModel":
         """The model in the form that inference takes."""
-        from tacit.models.front_ends import adapt_model, resolve_schema
+        from tacit.models.front_ends import adapt_model, resolve_model
 
         written = self.regression if self.file is None else self.file.written
-        return adapt_model(written, resolve_schema(written, self.schema))
+        return adapt_model(*resolve_model(written, self.schema))
 
     @property
     def chosen_method(self) -> "Method":
@@ -285,6 +288,127 @@ class Request:
             "scenario": None if self.scenario is None else self.scenario.facts(),
             "notes": dict(self.notes) or None,
         }
+
+
+# Keys of a configuration file, and those of a run's settings that say nothing of what to do.
+_CONFIG_KEYS = (
+    "data", "schema", "formula", "model", "family", "epsilon", "delta", "adjacency", "budget", "method", "settings",
+    "seed", "size", "scenario", "notes", "ledger", "out",
+)  # fmt: skip
+_RECORDED_KEYS = ("with", "made", "ledger_total", "model_sha256")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """The options of ``tacit fit``, from the command line and from a configuration file."""
+
+    data: list[Path]
+    schema: Path
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+    adjacency: str | None = None
+    formula: str | None = None
+    model: str | None = None
+    family: str | None = None
+    method: str = DEFAULT
+    settings: Mapping[str, object]
+    seed: int | None = None
+    size: int | None = None
+    scenario: Path | Mapping[str, Any] | None = None
+    notes: Mapping[str, str]
+    ledger: str | None = None
+    out: Path = Path("run")
+
+    @classmethod
+    def merged(cls, typed: Mapping[str, object], config: Path | None) -> "FitOptions":
+        """What was typed, and what a file says about the rest.
+
+        Args:
+            typed: The options of the command line; those that were not typed are None or empty.
+            config: The file, whose paths are relative to where the command runs. The settings of a run are one: their
+                schema is in the same folder.
+
+        Raises:
+            InvalidArgument: If the file is wrong, or something is missing in both.
+        """
+        own = {name: value for name, value in typed.items() if value or value == 0}
+        said = {} if config is None else _read_config(config)
+        if own.keys() & {"formula", "model"}:  # then the file is about another model
+            said = {n: v for n, v in said.items() if n not in ("formula", "model", "family")}
+        found: dict[str, Any] = {**said, **own}
+        for name in ("settings", "notes"):
+            found[name] = {**dict(said.get(name) or {}), **dict(own.get(name) or {})}  # type: ignore[call-overload]
+        missing = {"data": "the data", "schema": "--schema", "epsilon": "--epsilon"}
+        if absent := [words for name, words in missing.items() if name not in found]:
+            raise InvalidArgument(
+                f"Pass {' and '.join(absent)}, or --config with a file that has them. For example: tacit fit "
+                'visits.csv --schema visits.yaml --formula "readmitted ~ age" --epsilon 1.'
+            )
+        return cls(**found)
+
+    def request(self, adjacency: str) -> Request:
+        """The request, under an adjacency if none was passed."""
+        budget = Budget(self.epsilon, self.delta, self.adjacency or adjacency)  # type: ignore[arg-type]  # it checks
+        made = parse_request(
+            self.formula,
+            self.model,
+            self.schema,
+            budget,
+            self.family,
+            self.method,
+            self.settings,
+            self.seed,
+            self.size,
+            self.scenario,
+        )
+        return replace(made, notes=tuple(self.notes.items()))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """The options in a configuration file, or in the settings of a run."""
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        reason = os_error_reason(error) or "it is not YAML"
+        raise InvalidArgument(f"{path} cannot be read: {reason}.{nearest_file(path)}") from None
+    if not isinstance(found, dict):
+        raise InvalidArgument(f"{path} must have lines such as 'epsilon: 1'.")
+    unknown = [key for key in found if key not in (*_CONFIG_KEYS, *_RECORDED_KEYS)]
+    if unknown:
+        raise InvalidArgument(
+            f"{path} has {unknown[0]!r}, which is no option; the options are {', '.join(_CONFIG_KEYS)}."
+        )
+    known = {key: found[key] for key in _CONFIG_KEYS if found.get(key) is not None}
+    for name in ("budget", "settings", "notes"):
+        if not isinstance(known.get(name, {}), dict):
+            raise InvalidArgument(f"{name} in {path} must be lines of a name and a value.")
+    beside = path.with_name(_SCHEMA_FILE)
+    if "schema" not in known and path.name == SETTINGS_FILE and beside.exists():
+        known["schema"] = beside
+    return _convert_config(known | known.pop("budget", {}))
+
+
+def _convert_config(known: dict[str, Any]) -> dict[str, Any]:
+    """Options with the types that the command line gives them."""
+    if "data" in known:
+        several = known["data"] if isinstance(known["data"], list) else [known["data"]]
+        known["data"] = [Path(str(each)) for each in several]
+    if isinstance(known.get("scenario"), str):
+        known["scenario"] = Path(known["scenario"])
+    for name in ("epsilon", "delta"):  # YAML takes 1e-6 for text
+        if isinstance(known.get(name), str):
+            known[name] = parse_setting(f"{name}={known[name]}")[1]
+    paths = {name: Path(str(known[name])) for name in ("schema", "out") if name in known}
+    texts = ("formula", "model", "family", "method", "adjacency", "ledger")
+    return known | paths | {name: str(known[name]) for name in texts if name in known}
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, object]:
+    """Reads settings that were typed as ``name=value``."""
+    chosen = [parse_setting(each) for each in texts]
+    if len(dict(chosen)) < len(chosen):
+        raise InvalidArgument("A setting is given twice; pass it once.")
+    return dict(chosen)
 
 
 def parse_setting(text: str) -> tuple[str, object]:
@@ -364,8 +488,9 @@ class RunFolder:
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
             found = None
         if not isinstance(found, dict) or not {"formula", "family", "budget"} <= set(found):
+            near = "" if self.path.exists() else nearest_file(self.path, folder=True)
             raise InvalidArgument(
-                f"{self.path} is not a run that tacit fit wrote: it has no readable {SETTINGS_FILE}."
+                f"{self.path} is not a run that tacit fit wrote: it has no readable {SETTINGS_FILE}.{near}"
             )
         return found
 
@@ -430,7 +555,10 @@ def _make_scenario(facts: Mapping[str, Any] | None) -> "Scenario | None":
         return None
     from tacit.api.scenario import Scenario
 
-    return Scenario(**facts)
+    try:
+        return Scenario(**facts)
+    except TypeError:
+        raise InvalidArgument("The scenario has something in it that is no part of one.") from None
 
 
 def parse_request(
@@ -440,15 +568,12 @@ def parse_request(
     budget: Budget,
     family: str | None,
     method: str,
-    settings: Sequence[str],
+    settings: Mapping[str, object],
     seed: int | None,
     size: int | None = None,
-    scenario: Path | None = None,
+    scenario: Path | Mapping[str, Any] | None = None,
 ) -> Request:
     """Makes a request from what was typed."""
-    chosen = [parse_setting(each) for each in settings]
-    if len(dict(chosen)) < len(chosen):
-        raise InvalidArgument("A setting is given twice; pass it once.")
     return Request(
         formula=formula,
         file=None if model is None else ModelFile.named(model),
@@ -456,10 +581,12 @@ def parse_request(
         budget=budget,
         family=family,
         method=method,
-        settings=tuple(chosen),
+        settings=tuple(settings.items()),
         seed=seed,
         size=size,
-        scenario=None if scenario is None else tacit.Scenario.from_yaml(scenario),
+        scenario=tacit.Scenario.from_yaml(scenario)
+        if isinstance(scenario, Path)
+        else _make_scenario(scenario),
     )
 
 
@@ -643,7 +770,7 @@ def explain_run(path: Path) -> str:
     return explain_result(load_contents(path))
 
 
-def parse_notes(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def parse_notes(texts: Sequence[str]) -> dict[str, str]:
     """Reads notes that were typed as ``name=text``."""
     pairs = [text.partition("=") for text in texts]
     for name, equals, text in pairs:
@@ -651,8 +778,8 @@ def parse_notes(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
             raise InvalidArgument(
                 "Write a note as name=text, such as --note purpose='A study of falls'."
             )
-    found = tuple((name.strip(), text.strip()) for name, _, text in pairs)
-    if len(dict(found)) < len(found):
+    found = {name.strip(): text.strip() for name, _, text in pairs}
+    if len(found) < len(pairs):
         raise InvalidArgument("A note is given twice; pass each name once.")
     return found
 

@@ -9,6 +9,7 @@ import typer
 
 import tacit
 from tacit._format import progress_bar
+from tacit.accounting.budget import DEFAULT_DELTA
 from tacit.cli.demo import demo_plan
 from tacit.cli.options import (
     AdjacencyName,
@@ -35,7 +36,7 @@ def forecast(
         ),
     ],
     epsilon: Annotated[str, typer.Option(help="Privacy budgets to compare, such as 0.3,1,3.")],
-    delta: Delta,
+    delta: Delta = DEFAULT_DELTA,
     formula: Formula = None,
     model: Model = None,
     adjacency: AdjacencyName = "add-remove",
@@ -72,7 +73,16 @@ def forecast(
         for each in _parse_numbers(epsilon)
     ]
     request = runs.parse_request(
-        formula, model, schema, budgets[0], family, method, set_ or [], None, size, scenario
+        formula,
+        model,
+        schema,
+        budgets[0],
+        family,
+        method,
+        runs.parse_settings(set_ or []),
+        None,
+        size,
+        scenario,
     )
     found = tacit.forecast(
         request.model,
@@ -153,13 +163,12 @@ def audit(
     elif schema is None or (formula is None and model is None):
         raise InvalidArgument("Pass a schema and --formula or --model, or --demo.")
     else:
-        from tacit.cli.runs import parse_request  # it imports JAX
+        from tacit.cli.runs import parse_request, parse_settings  # they import JAX
 
-        plan = parse_request(
-            formula, model, schema, budget, family, method, set_ or [], None
-        ).plan()
+        settings = parse_settings(set_ or [])
+        plan = parse_request(formula, model, schema, budget, family, method, settings, None).plan()
     shown = sys.stderr.isatty() and not as_json
-    with progress_bar(runs, shown=shown, what="runs") as report_progress:
+    with progress_bar(runs, shown=shown, what="runs", label="Auditing") as report_progress:
         found = tacit.audit(
             plan,
             runs=runs,

@@ -16,6 +16,7 @@ import yaml
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._files import nearest_file
 from tacit._format import format_number
 from tacit.data import sources
 from tacit.data.cells import Cells
@@ -31,7 +32,7 @@ class Released(NamedTuple):
     """Columns whose centre and spread were estimated from the data, and the cost.
 
     >>> print(Released(("age", "dose"), 0.1, 1e-6, "add-remove"))
-    centre and spread of age, dose, released at epsilon 0.1, delta 1e-06 (add-remove)
+    centre and spread of age, dose, released at epsilon 0.1, delta 1e-6 (add-remove)
     """
 
     columns: tuple[str, ...]
@@ -74,7 +75,8 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = os_error_reason(error) or "it is not text in UTF-8"
-        raise InvalidArgument(f"The schema {path} cannot be read: {reason}.") from None
+        near = "" if path.exists() else nearest_file(path)
+        raise InvalidArgument(f"The schema {path} cannot be read: {reason}.{near}") from None
     return parse_yaml(text, path)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit._files import nearest_file
 from tacit.data import csv
 from tacit.data.cells import Cells, parse_number
 from tacit.data.store import is_memmap
@@ -170,7 +171,7 @@ def _check_file(path: Path) -> None:
     if path.is_dir():
         raise InvalidArgument(f"{path} is a folder; pass the path of a file in it.")
     if not path.is_file():
-        raise InvalidArgument(f"There is no data file at {path}.")
+        raise InvalidArgument(f"There is no data file at {path}.{nearest_file(path)}")
     try:
         path.open("rb").close()
     except OSError as error:

@@ -128,12 +128,6 @@ class Method(ABC):
         return None
 
 
-def check_is_method(method: object) -> None:
-    """Raises if this is not a method with its settings, but for example its class."""
-    if not isinstance(method, Method):
-        raise InvalidArgument("method must be settings such as tacit.Scoring(num_steps=57).")
-
-
 def noisy_gradient(
     release: Release,
     model: UnitModel,

@@ -389,6 +389,13 @@ def _dummy_row_density(
     return np.asarray(found, np.float64)
 
 
+_NO_SAMPLER = (
+    "OneSample needs a sampler, as in tacit.OneSample(sampler=tacit.methods.GridSampler(...), claim=...). "
+    "Exact samplers: GridSampler for up to about three parameters, with a claim that bounds the likelihood "
+    "(BoundedLikelihood or LipschitzLikelihood); ConjugateSampler for one parameter that depends on the sum "
+    "of one column; LogisticRejection for logistic regression. ChainSampler takes any model, with a claim, "
+    "and needs a reason why its draws may be treated as exact. All are in tacit.methods; see docs/one_sample.md."
+)
 _ONE_DRAW_MESSAGE = "One draw shows where the posterior is, but not how wide it is."
 
 
@@ -410,12 +417,14 @@ class OneSample(Method):
         num_draws: Number of draws.
     """
 
-    sampler: Sampler
+    sampler: Sampler = None  # type: ignore[assignment]  # a missing one is refused by a list of samplers
     claim: Claim | None = None
     num_draws: int = 1
 
     def __post_init__(self) -> None:
         _validate.count("num_draws", self.num_draws)
+        if not isinstance(self.sampler, Sampler):
+            raise InvalidArgument(_NO_SAMPLER)
         known = self.sampler.claims
         if not known and self.claim is not None:
             raise InvalidArgument(

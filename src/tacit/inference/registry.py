@@ -4,8 +4,11 @@ Methods are listed by name, so that listing them loads none of them.
 """
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tacit.accounting import Budget
@@ -59,6 +62,50 @@ def method_title(method: "Method") -> str:
     """The name of a method in reports: its title, or the name of its class if it is not listed."""
     kind = type(method).__name__
     return next((each.title for each in METHODS if each.name == kind and each.title), kind)
+
+
+def choose_method(
+    model: "UnitModel",
+    method: "Method | str | None",
+    size: int | None = None,
+    budget: "Budget | None" = None,
+) -> "Method":
+    """The method of a call that takes settings, a name such as ``"variational"``, or None for the default.
+
+    Raises:
+        InvalidArgument: If it is none of them.
+    """
+    from tacit.inference.method import Method
+
+    if isinstance(method, Method):
+        return method
+    if method is None or method == DEFAULT:
+        return default_method(model, size, budget)
+    if not isinstance(method, str):
+        raise InvalidArgument(
+            'method must be a name such as "variational", or settings such as tacit.Scoring(num_steps=57).'
+        )
+    named = entry_named(method).kind()
+    return named if size is None or budget is None else named.for_size(model, size, budget)
+
+
+def entry_named(name: str, others: tuple[str, ...] = ()) -> MethodEntry:
+    """The method of a name: that of the command line or of the class, in any case.
+
+    Raises:
+        InvalidArgument: If there is no such method; the message lists them, and ``others``.
+    """
+    known = {_plain(each.name): each for each in METHODS}
+    if _plain(name) in known:
+        return known[_plain(name)]
+    near = get_close_matches(_plain(name), known, n=1)
+    hint = f" Did you mean {known[near[0]].name!r}?" if near else ""
+    listed = ", ".join([*METHODS_BY_COMMAND, *others])
+    raise InvalidArgument(f"There is no method {name!r}; the names are {listed}.{hint}")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def default_method(

@@ -7,6 +7,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+# How the message begins that names parameters of which little was learnt.
+UNLEARNED = "The data tell little about"
 Arrays = Mapping[str, NDArray[np.floating]]
 
 

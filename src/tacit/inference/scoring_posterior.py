@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tacit._typing import ArrayTree
 from tacit.inference.method import constrained_draws
+from tacit.inference.result import UNLEARNED
 from tacit.inference.scoring_rounds import Rounds, ScoreLikelihood
 from tacit.inference.whitening import Whitening, final_states, whiten_prior
 from tacit.models.base import UnitModel
@@ -181,7 +182,7 @@ def _unlearned_message(model: UnitModel, space: Whitening, draws: Matrix) -> tup
     ]
     if not names:
         return ()
-    return (f"The data tell little about {', '.join(names)}: intervals are nearly the prior's.",)
+    return (f"{UNLEARNED} {', '.join(names)}: intervals are nearly the prior's.",)
 
 
 def _is_unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> NDArray[np.bool_]:

@@ -3,8 +3,10 @@
 To add a way of writing models, add a branch to `adapt_model`.
 """
 
+import os
 import sys
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeGuard
 
 import jax
@@ -21,6 +23,9 @@ from tacit.privacy.captured import check_captured
 
 if TYPE_CHECKING:
     from tacit.models.glm import GLM
+
+# A schema, or the path of its YAML file.
+SchemaLike = Schema | str | os.PathLike[str]
 
 
 def adapt_model(model: object, schema: Schema | None) -> UnitModel:
@@ -52,15 +57,55 @@ def adapt_model(model: object, schema: Schema | None) -> UnitModel:
     return _adapt_numpyro(model, schema)
 
 
-def resolve_schema(model: object, schema: Schema | None) -> Schema | None:
-    """The schema that was passed, or the one that a model by formula was made with."""
+def resolve_model(
+    model: object, schema: SchemaLike | None, family: str | None = None
+) -> tuple[object, Schema | None]:
+    """The model and the schema of a call: a formula as `tacit.glm` makes it, and a schema from its file.
+
+    Args:
+        model: A model as for `adapt_model`, or a formula as text.
+        schema: The schema or the path of its file. A model of `tacit.glm` has its own.
+        family: The distribution of the outcome of a formula.
+
+    Returns:
+        Both. The same formula, family and schema give the same model, so that its plan is found again.
+
+    Raises:
+        InvalidArgument: If text is no formula, or the arguments contradict each other.
+    """
+    if isinstance(schema, str | os.PathLike):
+        schema = Schema.from_yaml(os.fspath(schema))
+    if isinstance(model, str):
+        if schema is None:
+            raise InvalidArgument(
+                "A formula needs schema=: the public facts about its columns, as a tacit.Schema or the path "
+                "of a schema file. To write one, run: tacit schema draft FILE."
+            )
+        return _formula_model(model, schema, family), schema
+    if family is not None:
+        raise InvalidArgument(
+            "family= is for a formula that is passed as text; this model has its own distribution."
+        )
     if not _is_glm(model):
-        return schema
+        return model, schema
     if schema is not None and schema != model.schema:
         raise InvalidArgument(
             "The model was made by tacit.glm with another schema; leave schema= out here."
         )
-    return model.schema
+    return model, model.schema
+
+
+def _formula_model(formula: str, schema: Schema, family: str | None) -> "GLM":
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("schema must be a tacit.Schema: the public facts about the columns.")
+    return _cached_glm(formula, schema, family)
+
+
+@lru_cache(maxsize=32)
+def _cached_glm(formula: str, schema: Schema, family: str | None) -> "GLM":
+    from tacit.models.glm import glm  # formulae imports pandas, which takes time
+
+    return glm(formula, family=family, schema=schema)
 
 
 def is_immutable(model: object) -> bool:
@@ -110,7 +155,7 @@ def _adapt_numpyro(model: object, schema: Schema | None) -> UnitModel:
         described = replace(described, function=described.function.__wrapped__)  # type: ignore[attr-defined]
     if not callable(described.function):
         raise InvalidArgument(
-            "model must be a NumPyro function, a PyMC model or a tacit.Model; got "
+            "model must be a formula, a NumPyro function, a PyMC model or a tacit.Model; got "
             f"{type(model).__name__}."
         )
     if schema is None:

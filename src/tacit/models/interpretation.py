@@ -160,6 +160,17 @@ class Interpretation:
             found[name] = _validate.positive(f"units[{name!r}]", size)
         return found
 
+    def parameter_table(self) -> list[str]:
+        """Lines of a table: each parameter, what one unit of it is in the model, and its prior."""
+        rows = [("parameter", "what it is", "prior")]
+        for name, each in self.parameters.items():
+            own = {step.name: step.in_model for step in each.increments}
+            origins = [step.origin for step in each.increments if step.origin]
+            words = ", ".join(filter(None, [each.words(own), *origins, each.note]))
+            rows.append((name, words, "" if each.prior is None else each.prior.formula))
+        widths = [max(len(row[i]) for row in rows) for i in range(2)]
+        return [f"{n:<{widths[0]}}  {w:<{widths[1]}}  {p}".rstrip() for n, w, p in rows]
+
     def to_dict(self) -> dict[str, Any]:
         """The interpretation as plain data."""
         return asdict(self)

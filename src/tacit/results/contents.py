@@ -20,7 +20,13 @@ from tacit.inference.result import Intervals
 from tacit.models.interpretation import IncrementSizes
 from tacit.results.drawings import INTERVAL_LEVEL, Bar, forest_bars
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
-from tacit.results.summary import Summary, interpretation_notes, with_noise_note
+from tacit.results.summary import (
+    Summary,
+    check_units,
+    interpretation_notes,
+    reference_note,
+    with_noise_note,
+)
 
 if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
@@ -181,7 +187,7 @@ class SiteContribution:
         """What the site did, as pairs of a name and sentences."""
         used = "not known from this file"
         if self.used is not None:
-            used = f"{self.used} of the {self.asked} that it was asked for"
+            used = f"{self.used} of the {self.asked} that were requested of it"
         return [
             ("Run", (f"{self.run}, which the site's own study names",)),
             ("Answers that left the site", (f"{self.given} of the {self.paid} that it paid for",)),
@@ -263,11 +269,12 @@ class ReportContents:
             what = f"A {interpretation.kind}"
         if not self.statement.is_private:
             return f"{what} was fitted without protecting anyone: the result must not be released."
-        return (
+        said = (
             f"{what} was fitted to private data. What the result can tell about any one "
             f"{self.statement.unit} is limited: "
             f"{self.statement.cost_line(self.statement.adjacency)}."
         )
+        return " ".join([said, *self.statement.count_note])
 
     @cached_property
     def summary(self) -> Summary:
@@ -285,17 +292,26 @@ class ReportContents:
 
     @property
     def interpretation_notes(self) -> list[str]:
-        """How to read the numbers, and that scaling them for the fit makes no difference."""
+        """How to read the numbers."""
+        interpretation = self.posterior.interpretation
+        return [*reference_note(interpretation), *interpretation_notes(interpretation)]
+
+    @property
+    def priors(self) -> list[str]:
+        """The prior of each parameter, and that scaling numbers for the fit makes no difference."""
         interpretation = self.posterior.interpretation
         if interpretation is None:
             return []
+        asked = check_units(interpretation, self.units)
+        words = {n: each.prior_words(asked) for n, each in interpretation.parameters.items()}
+        listed = "; ".join(f"{name}: {said}" for name, said in words.items() if said)
         steps = dict.fromkeys(
             s for each in interpretation.parameters.values() for s in each.increments
         )
         scaled = ", ".join(f"{s.name} by {s.in_model:.6g} ({s.origin})" for s in steps)
         note = f"For the fit, numbers were divided by a public scale: {scaled}."
         told = [f"{note} Everything here is converted back."] if scaled else []
-        return [*interpretation_notes(interpretation), *told]
+        return [*([f"Priors. {listed}."] if listed else []), *told]
 
     @property
     def omissions(self) -> list[str]:
@@ -312,8 +328,10 @@ class ReportContents:
         return notes
 
     def interval(self, level: float) -> str:
-        """The name of an interval, with a note on the privacy noise."""
-        return with_noise_note(f"{level:.0%} interval", self.posterior.intervals)
+        """The name of an interval, with a note if it leaves out the privacy noise."""
+        kind = self.posterior.intervals
+        name = f"{level:.0%} interval"
+        return with_noise_note(name, kind) if kind == Intervals.LEFT_OUT else name
 
     @property
     def interval_sentence(self) -> str:
@@ -322,9 +340,19 @@ class ReportContents:
 
     @property
     def course(self) -> list[str]:
-        """How the fit went: how a chain mixes, and notes of the method."""
+        """How the fit went: how a chain mixes, and notes of the method; but not what stands elsewhere."""
         mixing = [self._mixing()] if self.posterior.chain else []
-        return [*mixing, *self.posterior.course]
+        return [*mixing, *(each for each in self.posterior.course if each != self.summary.finding)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What to know of the fit beside the table."""
+        return [each for each in self.course if each in self.summary.notes]
+
+    @property
+    def more(self) -> list[str]:
+        """Priors, and how the fit went as far as nobody has to know it."""
+        return [*self.priors, *(each for each in self.course if each not in self.summary.notes)]
 
     @property
     def method(self) -> list[str]:
@@ -344,8 +372,22 @@ class ReportContents:
     def rows(self) -> list[tuple[tuple[str, str], *tuple[str, ...]]]:
         """The lines of the table; the first cell is the name and what one unit is."""
         lines = self.summary.lines
-        cells = self.summary.cells()
-        return [((a.name, a.unit), *row[1:]) for a, row in zip(lines, cells, strict=True)]
+        cells = [self._ratio_first(row[1:]) for row in self.summary.cells()]
+        return [((a.name, a.unit), *row) for a, row in zip(lines, cells, strict=True)]
+
+    @property
+    def markdown_rows(self) -> list[list[str]]:
+        """The same lines, the name and what one unit is in one cell."""
+        return [[", ".join(filter(None, name)), *cells] for name, *cells in self.rows]
+
+    @property
+    def header(self) -> list[str]:
+        """Titles of the columns after the first."""
+        return self._ratio_first(self.summary.header()[1:])
+
+    def _ratio_first(self, cells: Sequence[str]) -> list[str]:
+        """Ratios before the other numbers, so that they are on the screen of a phone."""
+        return list(cells) if self.summary.ratio is None else [cells[-1], *cells[:-1]]
 
     @property
     def expected(self) -> list[list[str]]:

@@ -15,7 +15,7 @@ from tacit._format import format_epsilon, format_number
 from tacit._typing import FloatArray
 from tacit.accounting import Curve
 from tacit.errors import InvalidArgument
-from tacit.models.interpretation import IncrementSizes
+from tacit.models.interpretation import IncrementSizes, ParameterMeaning
 from tacit.results.summary import check_units, coordinates, draws_in_units
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ _MARGIN = 0.05
 # Parameters share an axis unless one is more than so many times as large as another.
 _MAX_SIZE_RATIO = 50.0
 _TINY = 1e-300
+# An interval is nearly the prior's if it is wider than this share of it. It is cut if it would make the axis so many times
+# as long.
+_UNLEARNED_RATIO, _MAX_STRETCH = 0.6, 1.5
 # Rows of a forest that fit below something else on a sheet of paper.
 _MAX_ROWS_PER_SHEET = 30
 # Letters of a name that fit beside a strip on a phone.
@@ -51,7 +54,10 @@ _ROLES_WITH_ZERO = ("coefficient", "effect")
 
 
 class Bar(NamedTuple):
-    """One number of the posterior: a mean and two intervals, and what kind of parameter it is."""
+    """One number of the posterior: a mean and two intervals, and what kind of parameter it is.
+
+    ``is_ratio`` says whether its exponential is a ratio, and ``is_unlearned`` whether its interval is nearly the prior's.
+    """
 
     name: str
     mean: float
@@ -60,6 +66,8 @@ class Bar(NamedTuple):
     half_upper: float
     upper: float
     role: str = ""
+    is_ratio: bool = False
+    is_unlearned: bool = False
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -81,6 +89,20 @@ class Axis(NamedTuple):
     def share(self, value: float) -> float:
         """The position of a value on the axis, from 0 to 1."""
         return (value / self.unit - self.low) / (self.high - self.low)
+
+    def cut_share(self, value: float) -> float:
+        """The same, but of a value beyond an end at that end."""
+        return min(max(self.share(value), 0.0), 1.0)
+
+    def ratio_ticks(self) -> list[tuple[float, str]]:
+        """Round ratios whose logarithms lie on the axis: the position of each, and its text."""
+        ends = [math.exp(min(max(end * self.unit, -300.0), 300.0)) for end in (self.low, self.high)]
+        found: list[float] = []
+        for ratios in _ROUND_RATIOS:  # from fine to coarse
+            found = [each for each in ratios if ends[0] <= each <= ends[1]]
+            if len(found) <= _MAX_RATIO_TICKS:
+                break
+        return [(self.share(math.log(each)), f"{each:g}") for each in found]
 
     def ticks(self) -> list[tuple[float, str]]:
         """Round numbers on the axis: the position of each, and its text."""
@@ -107,12 +129,41 @@ class Axis(NamedTuple):
         return f"{value:.{max(digits, 0)}e}"
 
 
+def _round_ratios() -> list[list[float]]:
+    """Lists of round ratios, ever fewer: for axes from a few per cent wide to many powers of ten."""
+    decades = [10.0**power for power in range(-9, 10)]
+    fine = [
+        [round(1 + i * step, 4) for i in range(-round(0.9 / step), round(9 / step) + 1)]
+        for step in (0.01, 0.02, 0.05, 0.1)
+    ]
+    coarse = [
+        [round(each * ten, 12) for ten in decades for each in some]
+        for some in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
+    ]
+    return [*fine, *coarse, decades[::3]]
+
+
+_MAX_RATIO_TICKS = 7
+_ROUND_RATIOS = _round_ratios()
+
+
 class Panel(NamedTuple):
     """A part of a forest: numbers of one kind and of similar size, on one axis."""
 
     bars: Sequence[Bar]
     axis: Axis
     title: str = ""
+
+    @property
+    def has_ratios(self) -> bool:
+        """Whether the exponentials of all its numbers are ratios."""
+        return all(bar.is_ratio for bar in self.bars)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some intervals are longer than the axis."""
+        ends = [end for bar in self.bars for end in (bar.lower, bar.upper)]
+        return any(not 0 <= self.axis.share(end) <= 1 for end in ends)
 
     @property
     def is_tall(self) -> bool:
@@ -155,7 +206,13 @@ def _groups_by_size(bars: Sequence[Bar]) -> list[list[Bar]]:
 
 
 def axis_for_bars(bars: Sequence[Bar]) -> Axis:
-    """An axis that contains all intervals, and zero if it is near or the bars are effects."""
+    """An axis that contains all intervals, and zero if it is near or the bars are effects.
+
+    Intervals that are nearly the prior's, as that of a level that nobody has, do not rule it: they are cut at its ends.
+    """
+    learned = [bar for bar in bars if not bar.is_unlearned]
+    if learned and max(map(_max_abs, bars)) > _MAX_STRETCH * max(map(_max_abs, learned)):
+        bars = learned
     largest = max(map(_max_abs, bars))
     unit = 10.0 ** math.floor(math.log10(largest)) if largest > _TINY else 1.0
     low = min(bar.lower / unit for bar in bars)
@@ -336,10 +393,18 @@ def _round_step(least: float) -> float:
     return next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - 1e-9))
 
 
+class LabelledDraws(NamedTuple):
+    """The draws of one number, what it means, and the width of 95% of its prior; infinite if that is not known."""
+
+    values: FloatArray
+    meaning: ParameterMeaning | None
+    prior_width: float
+
+
 def labelled_draws(
     posterior: "Posterior", names: Sequence[str] | None = None, units: IncrementSizes | None = None
-) -> dict[str, tuple[str, FloatArray]]:
-    """The role and the draws of each number, by its label with what one unit is.
+) -> dict[str, LabelledDraws]:
+    """The draws of each number, by its label with what one unit is.
 
     Args:
         posterior: The posterior.
@@ -354,7 +419,7 @@ def labelled_draws(
     """
     interpretation, asked = posterior.interpretation, check_units(posterior.interpretation, units)
     draws = draws_in_units(posterior.draws, interpretation, asked).draws
-    found: dict[str, tuple[str, FloatArray]] = {}
+    found: dict[str, LabelledDraws] = {}
     asked_names = [names] if isinstance(names, str) else names
     for name in list(draws) if asked_names is None else asked_names:
         if name not in draws:
@@ -363,11 +428,14 @@ def labelled_draws(
             )
         meaning = None if interpretation is None else interpretation.parameters.get(name)
         unit = "" if meaning is None else meaning.words(asked)
-        axes, role = posterior.labels.get(name), "" if meaning is None else meaning.role
+        axes, wide = posterior.labels.get(name), math.inf
+        prior = None if meaning is None else meaning.prior
+        if meaning is not None and prior and prior.low is not None and prior.high is not None:
+            wide = abs(meaning.factor(asked)) * (prior.high - prior.low)
         flat = draws[name].reshape(posterior.num_draws, -1).T
         labels = (label for label, _ in coordinates(name, draws[name].shape[1:], axes))
         for label, values in zip(labels, flat, strict=True):
-            found[f"{label}, {unit}" if unit else label] = role, values
+            found[f"{label}, {unit}" if unit else label] = LabelledDraws(values, meaning, wide)
     return found
 
 
@@ -379,10 +447,11 @@ def forest_bars(
 ) -> list[Bar]:
     """The bars of the first numbers of a posterior, at most ``most``."""
     found = list(labelled_draws(posterior, names, units).items())[:most]
-    return [_forest_bar(label, role, values) for label, (role, values) in found]
+    return [_forest_bar(label, each) for label, each in found]
 
 
-def _forest_bar(label: str, role: str, values: FloatArray) -> Bar:
+def _forest_bar(label: str, drawn: LabelledDraws) -> Bar:
+    values, meaning = drawn.values, drawn.meaning
     tails = [
         (1 - INTERVAL_LEVEL) / 2,
         (1 - INNER_LEVEL) / 2,
@@ -392,4 +461,7 @@ def _forest_bar(label: str, role: str, values: FloatArray) -> Bar:
     with np.errstate(all="ignore"):  # draws may be infinite
         mean = float(np.mean(values, dtype=np.float64))
         low, half_low, half_high, high = np.quantile(values.astype(np.float64), tails).tolist()
-    return Bar(label, mean, low, half_low, half_high, high, role)
+    # The central 90% of a normal prior are 0.84 of its central 95%.
+    unlearned = high - low > _UNLEARNED_RATIO * 0.84 * drawn.prior_width
+    role, ratio = ("", False) if meaning is None else (meaning.role, meaning.ratio)
+    return Bar(label, mean, low, half_low, half_high, high, role, ratio, unlearned)

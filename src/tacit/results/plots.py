@@ -124,12 +124,24 @@ _MAX_FOREST_BARS, _MAX_DENSITIES, _MAX_TRACE_LINES, _MAX_LEGEND_NAMES = 60, 24, 
 
 
 def plot_forest(
-    posterior: "Posterior", names: Sequence[str] | None = None, path: PathLike | None = None
+    posterior: "Posterior",
+    names: Sequence[str] | None = None,
+    path: PathLike | None = None,
+    *,
+    ratios: bool = False,
 ) -> "Figure":
     """Plots intervals and means; see `Posterior.plot_forest`."""
+    ratio = None if posterior.interpretation is None else posterior.interpretation.ratio
     with saving_figure(path) as keep:
         _, note = _selected_draws(posterior, names, _MAX_FOREST_BARS)
-        panels = drawings.forest_panels(forest_bars(posterior, _MAX_FOREST_BARS, names))
+        bars = forest_bars(posterior, _MAX_FOREST_BARS, names)
+        if ratios:
+            bars = [bar for bar in bars if bar.is_ratio]
+        if not bars or (ratios and ratio is None):
+            raise InvalidArgument(
+                "There is no ratio to plot: the exponentials of these parameters are no ratios."
+            )
+        panels = drawings.forest_panels(bars)
         rows = [len(panel.bars) + 1 for panel in panels]
         figure, axes = load_pyplot().subplots(
             len(panels),
@@ -139,7 +151,7 @@ def plot_forest(
             height_ratios=rows,
         )
         for one, panel in zip(axes[:, 0], panels, strict=True):
-            _draw_panel(one, panel)
+            _draw_panel(one, panel, ratio if ratios else None)
         words = f"mean, {INNER_LEVEL:.0%} and {INTERVAL_LEVEL:.0%} intervals"
         add_caption(figure, posterior.warnings, with_noise_note(words, posterior.intervals) + note)
         return keep(figure)
@@ -177,14 +189,26 @@ def plot_comparison(
         return keep(figure)
 
 
-def _draw_panel(axes: "Axes", panel: drawings.Panel) -> None:
-    """Draws the bars of a panel from the top, with a line at zero if it is on the axis."""
+def _draw_panel(axes: "Axes", panel: drawings.Panel, ratio: str | None = None) -> None:
+    """Draws the bars of a panel from the top, with a line at zero if it is on the axis.
+
+    With ``ratio``, the name of what exponentials are, the axis has their numbers.
+    """
     _draw_bars(axes, panel.bars)
+    for height, bar in enumerate(panel.bars):  # arrows where an interval goes on beyond the axis
+        for end, mark, at in ((bar.lower, "<", 0.0), (bar.upper, ">", 1.0)):
+            if not 0 <= panel.axis.share(end) <= 1:
+                style = {"color": _KIND_COLOURS["asked"], "markersize": 6, "clip_on": False}
+                axes.plot(at, height, mark, transform=axes.get_yaxis_transform(), **style)  # type: ignore[arg-type]
     low, high = (end * panel.axis.unit for end in (panel.axis.low, panel.axis.high))
     if low <= 0 <= high:
         axes.axvline(0, color="0.4", linewidth=1, zorder=0)
     axes.set_xlim(low, high)
     axes.set_title(panel.title, fontsize=9, loc="left", fontweight="bold")
+    if ratio is not None:
+        ticks = [(low + share * (high - low), text) for share, text in panel.axis.ratio_ticks()]
+        axes.set_xticks([at for at, _ in ticks], [text for _, text in ticks])
+        axes.set_xlabel(ratio, fontsize=9)
 
 
 def _draw_bars(
@@ -354,7 +378,7 @@ def _selected_draws(
     posterior: "Posterior", names: Sequence[str] | None, most: int
 ) -> tuple[dict[str, FloatArray], str]:
     """The draws of each coordinate to plot, by label, and a note if some are left out."""
-    found = {label: draws for label, (_, draws) in labelled_draws(posterior, names).items()}
+    found = {label: each.values for label, each in labelled_draws(posterior, names).items()}
     for label, draws in found.items():
         if not np.isfinite(draws).all():
             raise TacitError(

@@ -13,7 +13,7 @@ from tacit._typing import FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
-from tacit.inference.result import Intervals, MethodResult
+from tacit.inference.result import UNLEARNED, Intervals, MethodResult
 from tacit.models.interpretation import GLMSpec, IncrementSizes, Interpretation
 from tacit.results import effects
 from tacit.results.statement import PrivacyStatement
@@ -27,7 +27,10 @@ from tacit.results.summary import (
     check_units,
     draws_in_units,
     equal_arrays,
+    finding_sentence,
     interpretation_notes,
+    prior_notes,
+    reference_note,
     summary_lines,
     to_model_units,
     trust_sentence,
@@ -134,13 +137,25 @@ class Posterior(NamedDraws, MethodResult):
         ends = shown.interval(level)
         lower, upper = ({name: each[end] for name, each in ends.items()} for end in (0, 1))
         columns = (shown.mean(), shown.sd(), lower, upper, *mixing)
-        cost = (self.privacy.headline,) if self.privacy.is_private else ()
+        # Of a fit that converged, the first message says how it did.
+        how = self.messages[:1] if self.converged else ()
         return Summary(
             lines=summary_lines(columns, self.labels, self.interpretation, asked),
             level=level,
             warnings=self.warnings,
+            finding=self.finding,
             trust=trust_sentence(level, self.intervals, self.converged),
-            notes=(*interpretation_notes(self.interpretation), *self.course, *cost),
+            notes=(
+                *reference_note(self.interpretation),
+                *(each for each in self.course if each not in (*how, self.finding)),
+            ),
+            more=(
+                *interpretation_notes(self.interpretation),
+                *prior_notes(self.interpretation),
+                *how,
+                *self.privacy.count_note,
+            ),
+            privacy=self.privacy.cost_sentence if self.privacy.is_private else "",
             chain=self.chain,
             intervals=self.intervals,
             ratio=None if self.interpretation is None else self.interpretation.ratio,
@@ -159,6 +174,19 @@ class Posterior(NamedDraws, MethodResult):
             self.draws, self.interpretation, check_units(self.interpretation, units)
         )
         return replace(shown, chains=self.chains)
+
+    @property
+    def finding(self) -> str:
+        """What was found, in one sentence, as far as the model says what its parameters are.
+
+        Of other models, it says of which parameters little was learnt.
+        """
+        if self.converged is False:
+            return ""
+        if self.interpretation is None:
+            return next((each for each in self.messages if each.startswith(UNLEARNED)), "")
+        many = "people" if self.privacy.unit == "person" else "rows"
+        return finding_sentence(self.draws, self.interpretation, self.intervals, many)
 
     @property
     def course(self) -> tuple[str, ...]:
@@ -392,18 +420,27 @@ class Posterior(NamedDraws, MethodResult):
         return effects.plot_predictions(self, variable, by, at, path)
 
     def plot_forest(
-        self, names: Sequence[str] | None = None, *, path: _PathLike | None = None
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        ratios: bool = False,
+        path: _PathLike | None = None,
     ) -> "Figure":
-        """Plots means and intervals of the parameters.
+        """Plots means and intervals of the parameters. Those that are nearly the prior's may be cut, with an arrow.
 
         Args:
             names: The parameters to plot; by default all.
+            ratios: Whether to show odds ratios or rate ratios, on a logarithmic axis, of the
+                parameters that have them.
             path: A file to save the figure to.
 
         Returns:
             The matplotlib figure.
+
+        Raises:
+            InvalidArgument: If a name is unknown, or there are no ratios.
         """
-        return results.plots.plot_forest(self, names, path)
+        return results.plots.plot_forest(self, names, path, ratios=ratios)
 
     def plot_dist(
         self, names: Sequence[str] | None = None, *, path: _PathLike | None = None

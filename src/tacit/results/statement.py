@@ -195,15 +195,32 @@ def _yaml_lines(fields: Mapping[str, object], indent: str) -> Iterator[str]:
             yield "".join(f"{indent}{line}\n" for line in dumped.splitlines())
 
 
-NO_LEDGER = "no durable ledger"
+NO_LEDGER = "no ledger: nothing limits how often these data are used"
+UNIT_PLURALS = {"row": "rows", "person": "people"}
+# How the entry of `PrivacyStatement.public` begins that says that the number of units is public.
+PUBLIC_COUNT = "how many units there are"
 NOT_PROTECTED = ("running time", "whoever runs the program and holds the data is trusted")
 
 # The deltas at which the curve is written out; `PrivacyStatement.curve` has more points.
 CURVE_DELTAS = tuple(10.0**exponent for exponent in range(-12, 0))
+# What may change about one unit under each adjacency.
+CHANGES: dict[Adjacency, str] = {
+    "add-remove": "if a {unit} is added or removed",
+    "replace": "if a {unit} is replaced by another",
+}
 _ADJACENCY_MEANINGS = {
     "add-remove": "a unit is in the data, or not",
     "replace": "a unit is one, or another",
 }
+
+
+def changes(unit: str, adjacency: Adjacency) -> str:
+    """After an epsilon: for what change of the data it holds. The usual one needs few words.
+
+    >>> changes("person", "add-remove"), changes("row", "replace")
+    ('per person', 'if a row is replaced by another')
+    """
+    return f"per {unit}" if adjacency == "add-remove" else CHANGES[adjacency].format(unit=unit)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -317,6 +334,23 @@ class PrivacyStatement:
             "Random numbers came from the operating system of the computer that ran the fit. Nobody can "
             "predict or repeat them."
         )
+
+    @property
+    def count_note(self) -> tuple[str, ...]:
+        """That the number of units is protected, in a sentence; nothing if it is not."""
+        if self.event is None or any(said.startswith(PUBLIC_COUNT) for said in self.public):
+            return ()
+        many = UNIT_PLURALS.get(self.unit, f"{self.unit}s")
+        return (f"The number of {many} is protected, so it is not part of the result.",)
+
+    @property
+    def cost_sentence(self) -> str:
+        """What the run cost one unit, and what the ledger has left, in one sentence."""
+        changed = changes(self.unit, self.adjacency)
+        epsilon = f"epsilon {format_epsilon(self.epsilons[self.adjacency])}"
+        left = self.budget_left
+        book = self.book if left is None else f"{left.amounts} left in the ledger"
+        return f"Privacy: {epsilon} at delta {format_number(self.delta)} {changed}; {book}."
 
     @property
     def headline(self) -> str:
@@ -441,7 +475,7 @@ class PrivacyStatement:
 
     @property
     def asked_for(self) -> str:
-        """Whether the run spent the epsilon that was asked for, or less."""
+        """Whether the run spent the epsilon that was requested, or less."""
         return requested_note(self.epsilons[self.adjacency], self.asked)
 
     def facts(self) -> list[tuple[str, str]]:
@@ -478,7 +512,10 @@ class PrivacyStatement:
             if curve is not None
         }
         rows: list[Sequence[str]] = [
-            [f"{delta:g}", *(format_epsilon(found.get(a, {}).get(delta)) for a in ADJACENCIES)]
+            [
+                format_number(delta),
+                *(format_epsilon(found.get(a, {}).get(delta)) for a in ADJACENCIES),
+            ]
             for delta in CURVE_DELTAS
         ]
         return ("delta", *(f"epsilon, {a}" for a in ADJACENCIES)), rows

@@ -7,10 +7,11 @@ the fit converged.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import chdtri
 
 from tacit import _validate
 from tacit._html import render_template
@@ -34,29 +35,116 @@ CONVERGENCE_SENTENCES = {
 }
 
 
-_CONVERGENCE_CLAUSES = {
-    True: "the fit converged",
-    False: "the fit did not converge, so these numbers may be far from the posterior",
-    None: "the method cannot tell whether the fit converged",
+_CONVERGENCE_WORDS = {
+    True: "Converged.",
+    False: "Did not converge, so these numbers may be far from the posterior.",
+    None: "The method cannot tell whether it converged.",
 }
 _INTERVAL_CLAUSES = {
-    Intervals.INCLUDED: "intervals include the noise that protects people",
-    Intervals.LEFT_OUT: (
-        "intervals do not include the noise that protects people, so they are too narrow"
-    ),
-    Intervals.SAMPLED: "intervals are those of the draws, to which no noise was added",
-    Intervals.NO_NOISE: "intervals are those of a fit without noise",
-    Intervals.UNKNOWN: "intervals may or may not include the noise that protects people",
+    Intervals.INCLUDED: "credible intervals account for the privacy noise",
+    Intervals.LEFT_OUT: "credible intervals leave out the privacy noise, so they are too narrow",
+    Intervals.SAMPLED: "credible intervals are those of the draws, to which no noise was added",
+    Intervals.NO_NOISE: "credible intervals are those of a fit without noise",
+    Intervals.UNKNOWN: "credible intervals may or may not account for the privacy noise",
 }
 
 
 def trust_sentence(level: float, intervals: Intervals, converged: bool | None) -> str:
-    """What intervals include, and whether the fit can be trusted, in one sentence.
+    """Whether the fit converged, and what intervals include.
 
     >>> trust_sentence(0.9, Intervals.INCLUDED, True)
-    'The 90% intervals include the noise that protects people, and the fit converged.'
+    'Converged. 90% credible intervals account for the privacy noise.'
     """
-    return f"The {100 * level:.4g}% {_INTERVAL_CLAUSES[intervals]}, and {_CONVERGENCE_CLAUSES[converged]}."
+    return f"{_CONVERGENCE_WORDS[converged]} {100 * level:.4g}% {_INTERVAL_CLAUSES[intervals]}."
+
+
+# How probable a relation must be to be called clear; the share of the prior's standard deviation beyond which a
+# coefficient is hardly known, and that beyond which nothing was learnt; and draws that a judgement needs.
+_CLEAR_PROBABILITY, _UNCERTAIN_RATIO, _UNLEARNED_RATIO, _MIN_DRAWS = 0.95, 0.1, 0.8, 100
+# Names in a headline; the rest are "the others".
+_MAX_NAMES = 5
+
+
+def finding_sentence(
+    draws: Mapping[str, FloatArray],
+    interpretation: Interpretation,
+    intervals: Intervals,
+    many: str,
+) -> str:
+    """What a regression found, in one sentence: which predictors are related to the outcome, and for which there is too little data.
+
+    A predictor is clearly related if the 95% region of all its coefficients excludes zero. It follows from draws, which
+    were released, and has no further cost.
+
+    Args:
+        draws: The draws, in the units of the table.
+        interpretation: What the parameters are.
+        intervals: Whether the draws account for the privacy noise. If they do not, nothing is clear.
+        many: What several units of privacy are called.
+
+    Returns:
+        The sentence, or nothing where there is nothing to judge by.
+    """
+    values = {
+        name: draws[name].reshape(len(draws[name]), -1).astype(np.float64)
+        for name, meaning in interpretation.parameters.items()
+        if meaning.role == "coefficient" and name in draws
+    }
+    known = all(len(each) >= _MIN_DRAWS and np.isfinite(each).all() for each in values.values())
+    if not values or not known or intervals in (Intervals.LEFT_OUT, Intervals.UNKNOWN):
+        return ""
+    outcome = interpretation.outcome
+    ratios = {n: _share_of_prior(each, interpretation.parameters[n]) for n, each in values.items()}
+    if min(ratios.values()) > _UNLEARNED_RATIO:
+        return (
+            f"Nothing was learned about {outcome}: there are too few {many} for this budget, and intervals "
+            "are nearly the prior's."
+        )
+    clear = [name for name, each in values.items() if _excludes_zero(each)]
+    others = [name for name in values if name not in clear]
+    few = [name for name in others if ratios[name] > _UNCERTAIN_RATIO]
+    unclear = [name for name in others if name not in few]
+    if len(few) == len(values):
+        return f"Too few {many} to say how {outcome} depends on {_join_names(few)}."
+    verb, to = "is" if len(clear) == 1 else "are", "of" if clear else f"between {outcome} and"
+    rest = "the others" if len(few) > _MAX_NAMES else _join_names(few)
+    said = [
+        f"{_join_names(clear)} {verb} clearly related to {outcome}" if clear else "",
+        f"no clear relation {to} {_join_names(unclear)}" if unclear else "",
+        f"too few {many} for {rest}" if few else "",
+    ]
+    return _capitalize("; ".join(filter(None, said))) + "."
+
+
+def _excludes_zero(values: FloatArray) -> bool:
+    """Whether zero lies outside an elliptic region of the posterior, of this probability."""
+    size = values.shape[1]
+    covariance = np.atleast_2d(np.cov(values.T))
+    mean = values.mean(axis=0)
+    distance = float(mean @ np.linalg.pinv(covariance, hermitian=True) @ mean)
+    return distance > float(chdtri(size, 1 - _CLEAR_PROBABILITY))
+
+
+def _share_of_prior(values: FloatArray, meaning: ParameterMeaning) -> float:
+    """The standard deviation as a share of the prior's, for the coefficient that is known best; zero if that is not known."""
+    prior = meaning.prior
+    if prior is None or prior.low is None or prior.high is None:
+        return 0.0
+    wide = abs(meaning.factor({})) * (prior.high - prior.low) / (2 * 1.96)
+    return float(values.std(axis=0).min()) / wide if wide else 0.0
+
+
+def _join_names(names: Sequence[str]) -> str:
+    shown = list(names[:_MAX_NAMES])
+    if len(names) > len(shown):
+        shown.append(f"{len(names) - len(shown)} more")
+    return "".join(shown) if len(shown) <= 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _capitalize(sentence: str) -> str:
+    """With a capital, unless it begins with a name that is no plain word."""
+    first = sentence.partition(" ")[0].rstrip(",;")
+    return sentence[:1].upper() + sentence[1:] if first.isalpha() else sentence
 
 
 def with_noise_note(name: str, intervals: Intervals) -> str:
@@ -229,6 +317,12 @@ class SummaryLine(NamedTuple):
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
+    def short_label(self) -> str:
+        """The name, with the increment of a number. What levels are compared with is the reference."""
+        steps = [part for part in self.unit.split(", ") if part.startswith("per ")]
+        return ", ".join([self.name, *steps])
+
+    @property
     def ratio(self) -> tuple[float, float, float]:
         """The exponential of the mean and of the ends of the interval; NaN if it is no ratio."""
         if not self.is_ratio:
@@ -242,42 +336,53 @@ class SummaryLine(NamedTuple):
 class Summary:
     """Mean, standard deviation and an equal-tailed interval of every parameter.
 
-    For a chain also the effective sample size (``ess``) and R-hat.
+    For a chain also the effective sample size (``ess``) and R-hat. Print it; `details` has more.
 
     Attributes:
         lines: A line for each number.
         level: The posterior probability of the intervals.
-        warnings: Printed before the table.
-        trust: What intervals include, and whether the fit converged, in one sentence.
+        warnings: Printed before everything else.
+        finding: What was found, in one sentence; empty if the model says nothing of its parameters.
+        trust: Whether the fit converged, and what intervals include.
         notes: Printed after the table.
+        more: What only `details` has: how to read the numbers, priors, and how the fit went.
+        privacy: What the fit cost, and whether a ledger was charged; printed last.
         chain: Whether the draws are a Markov chain.
-        intervals: Whether intervals and standard deviations account for the privacy noise; printed above
-            them.
+        intervals: Whether intervals and standard deviations account for the privacy noise.
         ratio: The name of the ratio that the exponential of a coefficient is, or None.
     """
 
     lines: tuple[SummaryLine, ...]
     level: float
     warnings: tuple[str, ...] = ()
+    finding: str = ""
     trust: str = ""
     notes: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    privacy: str = ""
     chain: bool = False
     intervals: Intervals = Intervals.UNKNOWN
     ratio: str | None = None
-    spread_columns: ClassVar[slice] = slice(2, 5)
-    """The columns that `spread_title` is about."""
 
     def __str__(self) -> str:
-        cells = [self.header(), *self.printed_cells()]
-        widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-        table = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
-            for row in cells
+        table = _text_columns([self.header(), *self.printed_cells()])
+        return "\n".join([*self.notes_above(), *table, *self.notes_below()])
+
+    def details(self) -> str:
+        """The whole summary as text: also what levels are compared with, priors, and how the fit went.
+
+        Returns:
+            The text.
+        """
+        header = [*self.header(), *(["95% of the prior"] if self._has_priors else [])]
+        lines = self.lines[:_MAX_PRINTED_LINES]
+        cells = [
+            [line.label, *own[1:], *([line.prior] if self._has_priors else [])]
+            for line, own in zip(lines, self.printed_cells(), strict=True)
         ]
-        # Above the columns that it is about; if it is longer, it begins further left.
-        end = sum(widths[: self.spread_columns.stop]) + 2 * (self.spread_columns.stop - 1)
-        above = self.spread_title.rjust(end).ljust(len(table[0]))
-        return "\n".join([*self.notes_above(), above, *table, *self.notes_below()])
+        *below, privacy = [*self.notes_below(), ""] if not self.privacy else self.notes_below()
+        text = [*self.notes_above(), *_text_columns([header, *cells]), *below, *self.more, privacy]
+        return "\n".join(filter(None, text))
 
     def _repr_html_(self) -> str:
         return render_template("summary.html", summary=self)
@@ -303,11 +408,8 @@ class Summary:
 
     def header(self) -> list[str]:
         """The names of the columns; that of the first, the parameters, is empty."""
-        return [*self._header(), *self._more()]
-
-    def columns(self) -> list[str]:
-        """Column names for use without `spread_title`: ends of intervals without noise say so."""
-        return [*self._columns(), *self._more()]
+        ratio = [] if self.ratio is None else [f"{self.ratio} [{100 * self.level:.4g}%]"]
+        return [*self._columns(), *ratio]
 
     def _header(self) -> list[str]:
         tail = (1 - self.level) / 2
@@ -322,19 +424,9 @@ class Summary:
             ]
         return names
 
-    def _more(self) -> list[str]:
-        """Columns of text after the numbers."""
-        ratio = [] if self.ratio is None else [self.ratio]
-        return [*ratio, *(["95% of the prior"] if self._has_priors else [])]
-
     @property
     def _has_priors(self) -> bool:
         return any(line.prior for line in self.lines)
-
-    @property
-    def spread_title(self) -> str:
-        """What is printed above the standard deviations and intervals."""
-        return with_noise_note(f"sd and {100 * self.level:.4g}% interval", self.intervals)
 
     def cells(self) -> list[list[str]]:
         """Every line as text."""
@@ -342,8 +434,7 @@ class Summary:
 
     def _cells(self, line: SummaryLine) -> list[str]:
         ratio = [] if self.ratio is None else [_ratio_text(line)]
-        prior = [line.prior] if self._has_priors else []
-        return [line.label, *_rounded_numbers(line)[: len(self._header()) - 1], *ratio, *prior]
+        return [line.short_label, *_rounded_numbers(line)[: len(self._header()) - 1], *ratio]
 
     def printed_cells(self) -> list[list[str]]:
         """The lines that are printed, as text."""
@@ -351,13 +442,22 @@ class Summary:
 
     def notes_above(self) -> list[str]:
         """What is printed above the table."""
-        return [*self.warnings, *([self.trust] if self.trust else [])]
+        return [*self.warnings, *filter(None, (self.finding, self.trust))]
 
     def notes_below(self) -> list[str]:
         """What is printed below the table."""
         more = len(self.lines) - _MAX_PRINTED_LINES
         hidden = [f"... and {more} more; to_pandas() has them all"] if more > 0 else []
-        return [*hidden, *self.notes]
+        return [*hidden, *self.notes, *filter(None, [self.privacy])]
+
+
+def _text_columns(cells: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines of text: names to the left, numbers to the right."""
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for row in cells
+    ]
 
 
 def summary_lines(
@@ -438,7 +538,7 @@ def _ratio_text(line: SummaryLine) -> str:
     digits = 1 - math.floor(math.log10(width)) if 0 < width < math.inf else 3
     form = ".3g" if digits <= 3 else f"#.{min(digits, 9)}g"
     middle, low, high = (format(value, form) for value in line.ratio)
-    return f"{middle} ({low} to {high})"
+    return f"{middle} [{low}, {high}]"
 
 
 def check_units(
@@ -488,23 +588,35 @@ def _scale_draws(
     }
 
 
+def reference_note(interpretation: Interpretation | None) -> tuple[str, ...]:
+    """Where the intercept is, and what levels are compared with."""
+    if interpretation is None or not interpretation.reference:
+        return ()
+    at = ", ".join(f"{each.column} {each.value}" for each in interpretation.reference)
+    return (f"Reference: {at}.",)
+
+
 def interpretation_notes(interpretation: Interpretation | None) -> tuple[str, ...]:
-    """How to read the numbers: their scale, the reference, and the kinds of priors."""
+    """How to read the numbers: their scale, and what parameters beside coefficients are."""
     if interpretation is None:
         return ()
     found = [f"Coefficients are changes of {interpretation.scale}."]
     if interpretation.ratio is not None:
         ratios = interpretation.ratio.replace("ratio", "ratios", 1)
         found[0] += f" Their exponentials are {ratios}, with intervals in brackets."
-    if interpretation.reference:
-        at = ", ".join(f"{each.column} {each.value}" for each in interpretation.reference)
-        found.append(f"Reference: {at}.")
     found += [
         f"{name}: {each.note}." for name, each in interpretation.parameters.items() if each.note
     ]
+    return tuple(found)
+
+
+def prior_notes(interpretation: Interpretation | None) -> tuple[str, ...]:
+    """The kinds of priors, in a sentence."""
+    if interpretation is None:
+        return ()
     kinds: dict[str, list[str]] = {}
     for name, each in interpretation.parameters.items():
         if each.prior is not None and each.prior.name:
             kinds.setdefault(each.prior.name, []).append(name)
     listed = "; ".join(f"{kind} for {', '.join(names)}" for kind, names in kinds.items())
-    return (*found, *([f"Priors: {listed}."] if listed else []))
+    return (f"Priors: {listed}.",) if listed else ()
