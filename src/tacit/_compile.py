@@ -70,8 +70,9 @@ def _load_or_compile(lowered: jax.stages.Lowered) -> Callable[..., _R]:
     folder = program_folder()
     if folder is None or jax.process_count() > 1:
         return lowered.compile()
-    text = lowered.as_text()
-    path = folder / hashlib.sha256(f"{_platform_facts()}\n{text}".encode()).hexdigest()
+    # The text has no arguments that the program does not use, but the program is called with them.
+    text = f"{_platform_facts()}\n{lowered.in_avals}\n{lowered.as_text()}"
+    path = folder / hashlib.sha256(text.encode()).hexdigest()
     trees = lowered.in_tree, lowered.out_tree
     with suppress(Exception):  # whatever is wrong with the file, the program is compiled again
         found: Callable[..., _R] = serialize_executable.deserialize_and_load(
