@@ -78,7 +78,8 @@ class _StoredProgram(Generic[_P, _R]):
         lowered: jax.stages.Lowered | None = None
         if self._key is None:
             lowered = self._jitted.lower(*args, **kwargs)
-            path = _stored_path(lowered.as_text())
+            # The text leaves out arguments that the program does not use, but it is called with them.
+            path = _stored_path(f"{kind}\n{lowered.as_text()}")
         else:
             path = _stored_path(repr((self._key, kind, _code_digest())))
         if path is not None:

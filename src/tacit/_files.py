@@ -16,8 +16,8 @@ from tacit.errors import InvalidArgument
 if sys.platform != "win32":
     import fcntl
 
-# The files of a run: its settings and its posterior.
-SETTINGS_FILE, POSTERIOR_FILE = "settings.yaml", "posterior.nc"
+# The files of a run: its settings, and its posterior or why it stopped without one.
+SETTINGS_FILE, POSTERIOR_FILE, STOPPED_FILE = "settings.yaml", "posterior.nc", "stopped.json"
 # Seconds to wait for another process that is about to replace a file.
 _FOLDER_LOCK_TIMEOUT = 5.0
 # How the names of files begin that are not complete.

@@ -1,9 +1,11 @@
 """The exceptions that Tacit raises on purpose.
 
 Every message says what was expected, what was found and what to do. No message contains a value
-computed from a row.
+computed from a row, but for the noisy count of `TooFewUnits`, which is a release and charged as one.
 """
 
+import math
+from collections.abc import Sequence
 from traceback import extract_tb
 from typing import Final
 
@@ -69,6 +71,33 @@ class LedgerError(TacitError):
 
 class Unsaved(TacitError):
     """A run was charged but could not be saved. The message says where the result is."""
+
+
+class TooFewUnits(TacitError):
+    """A fit stopped after its noisy count of units, which shows too few of them. Only the count was spent.
+
+    Args:
+        message: What was found, what was spent, and what to do.
+        count: The noisy count.
+        sd: The standard deviation of its noise.
+        epsilon: The epsilon that was spent; None where nothing was charged.
+        delta: The delta that was spent.
+
+    Attributes:
+        posteriors: Of several fits that were charged together, those of the others.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        count: float = math.nan,
+        sd: float = math.nan,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.count, self.sd, self.epsilon, self.delta = count, sd, epsilon, delta
+        self.posteriors: Sequence[object] = ()
 
 
 class LostProcess(TacitError):

@@ -210,11 +210,11 @@ def test_a_crash_before_the_mark_loses_nothing(path):
 @pytest.mark.parametrize(
     "attack",
     [
-        "INSERT INTO charges VALUES (9, 't', 'l', -100.0, 0.0, 0.0, 'e', '')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 'free', 0.0, 0.0, 'e', '')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 9e999, 0.0, 0.0, 'e', '')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, -1.0, 0.0, 'e', '')",
-        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, 0.0, -1.0, 'e', '')",
+        "INSERT INTO charges VALUES (9, 't', 'l', -100.0, 0.0, 0.0, 'e', '', NULL, NULL)",
+        "INSERT INTO charges VALUES (9, 't', 'l', 'free', 0.0, 0.0, 'e', '', NULL, NULL)",
+        "INSERT INTO charges VALUES (9, 't', 'l', 9e999, 0.0, 0.0, 'e', '', NULL, NULL)",
+        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, -1.0, 0.0, 'e', '', NULL, NULL)",
+        "INSERT INTO charges VALUES (9, 't', 'l', 0.0, 0.0, -1.0, 'e', '', NULL, NULL)",
         "INSERT INTO book VALUES (2, 9.0, 0.0, 'replace', 'row', 'sum', 0.0)",
     ],
 )
@@ -229,7 +229,7 @@ FREE = ("DROP TRIGGER charges_no_update", "DROP TRIGGER charges_no_delete")
 @pytest.mark.parametrize(
     "attack",
     [
-        ("INSERT INTO charges VALUES (9, 't', 'l', 0.5, 0.0, 0.0, 'e', '')",),
+        ("INSERT INTO charges VALUES (9, 't', 'l', 0.5, 0.0, 0.0, 'e', '', NULL, NULL)",),
         (*FREE, "UPDATE charges SET epsilon = 0.001 WHERE id = 1"),
         (*FREE, "UPDATE charges SET label = 'other' WHERE id = 2"),
         (*FREE, "DELETE FROM charges WHERE id = 2"),
@@ -237,7 +237,7 @@ FREE = ("DROP TRIGGER charges_no_update", "DROP TRIGGER charges_no_delete")
         ("DROP TRIGGER book_no_update", "UPDATE book SET epsilon = 99"),
         ("DROP TRIGGER entries_no_update", "UPDATE entries SET analyst = 'other' WHERE id = 2"),
         ("INSERT INTO raises VALUES (1, 't', 's', 99.0, 0.0)",),
-        ("INSERT INTO finishes VALUES (1, 1, 't', 'd')",),
+        ("INSERT INTO finishes VALUES (1, 1, 't', 'd', 0)",),
         ("DROP TRIGGER chain_no_update", "UPDATE chain SET digest = x'00' WHERE id = 2"),
     ],
 )

@@ -245,6 +245,31 @@ def test_one_result_leaves_for_a_charge(server, team):
         anna.finish("other", "a")
 
 
+def test_the_server_counts_a_run_that_stopped_as_its_charge_says(server, team):
+    """And lets nobody else say so, nor of a run that was not charged as one that may stop, nor by hand."""
+    anna, bert = opened(server, team, "anna"), opened(server, team, "bert")
+    whole = Budget(2, 1e-6)
+    run = events.gaussian(3.0), whole
+    anna.charge(*run, run_id="a", stopped=events.gaussian(30.0))
+    anna.charge(EVENT, ONE, run_id="b")
+    with pytest.raises(LedgerError, match="recorded by the login that was charged"):
+        bert.finish("a", "d", stopped=True)
+    with pytest.raises(LedgerError, match="that may stop early"):
+        anna.finish("b", "d", stopped=True)
+    by_number = "INSERT INTO tacit.finishes VALUES (1, 2, '', 'd', 1)"
+    with pytest.raises(psycopg.DatabaseError, match="not charged as one that may stop early"):
+        by_hand(server, team.path.name, "anna", by_number, isolation="SERIALIZABLE")
+    with pytest.raises(Overspent):
+        anna.charge(*run)
+    before, cost = team.left.epsilon, anna.charges[0].epsilon
+    assert anna.finish("a", "d", stopped=True) == bert.finish("a", "e", stopped=True) == "d"
+    stopped = anna.charges[0].epsilon
+    assert 0 < stopped < 0.2 * cost
+    assert math.isclose(team.left.epsilon, before + cost - stopped)
+    anna.charge(*run)  # which the server admits, too
+    assert [each.stopped for each in bert.charges] == [True, False, False]
+
+
 def test_nobody_records_a_result_for_the_charge_of_another(server, team):
     """The other's posterior would be refused when it is ready, and the charge lost."""
     anna, bert = opened(server, team, "anna"), opened(server, team, "bert")

@@ -7,10 +7,12 @@ import pytest
 from numpyro import distributions as dist
 
 import tacit
+from tacit._compile import stored_jit
 from tacit.api import plan
 
 SCHEMA = tacit.Schema({"age": tacit.Number(20, 80), "ill": tacit.Binary()})
-BUDGET, METHOD = tacit.Budget(1, 1e-5), tacit.Scoring(num_steps=8, sampling_rate=1.0)
+BUDGET = tacit.Budget(1, 1e-5)
+METHOD = tacit.Scoring(num_steps=8, sampling_rate=1.0, check_count=False)
 TABLE = {"age": np.linspace(20, 80, 40), "ill": np.arange(40) % 2}
 
 
@@ -120,3 +122,16 @@ def test_settings_that_methods_do_not_compare_count(monkeypatch):
     for start in starts:
         method = tacit.Barker(num_steps=7, start=start)
         assert plan.cached_plan(model, SCHEMA, BUDGET, method, None).start is start
+
+
+def test_a_stored_program_is_not_taken_for_arguments_of_other_types(tmp_path, monkeypatch):
+    """Also if they differ in an argument that the program does not use, which its text does not have."""
+    monkeypatch.setenv("TACIT_CACHE_DIR", str(tmp_path / "programs"))
+
+    def first(a, _):
+        return a * 2
+
+    for kind in (np.int32, np.float32, np.int32):
+        found = stored_jit(first)(np.ones(3, np.float32), np.ones(2, kind))
+        assert np.array_equal(found, np.full(3, 2.0))
+    assert len(list((tmp_path / "programs").iterdir())) == 2

@@ -7,7 +7,7 @@ tightest. `cost` is the number that is charged to the ledger and stated with a r
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -354,6 +354,37 @@ def cost(event: DpEvent, budget: Budget) -> Budget:
     if not (spent <= budget.epsilon):
         raise BudgetError(f"The run would cost more than the {budget} it declares.")
     return Budget(round_up_epsilon(spent, budget.epsilon), budget.delta, budget.adjacency)
+
+
+# The part of a run's delta that pays for its stopping early, where it may.
+_STOPPED_DELTA_SHARE = 1e-6
+
+
+def unstopped_budget(budget: Budget) -> Budget:
+    """What all steps of a run that may stop early must fit into: a little less delta than its budget."""
+    return replace(budget, delta=budget.delta * (1 - _STOPPED_DELTA_SHARE))
+
+
+def stopping_costs(event: DpEvent, stopped: DpEvent, budget: Budget) -> tuple[Budget, Budget]:
+    """The costs of a run that may stop early: if it does not stop, and if it does.
+
+    Which of them counts is known only when the run has ended, so that the two share one delta: it is spent
+    in any case (PROOFS.md, Theorem 12).
+
+    Args:
+        event: What the run does to the data if it does not stop.
+        stopped: What it does until it stops.
+        budget: The budget that the run was calibrated to, by `unstopped_budget`.
+
+    Returns:
+        The two costs.
+
+    Raises:
+        BudgetError: If the run costs more than the budget.
+    """
+    whole = replace(cost(event, unstopped_budget(budget)), delta=budget.delta)
+    spent = PLD().epsilon(stopped, budget.delta * _STOPPED_DELTA_SHARE, budget.adjacency)
+    return whole, replace(whole, epsilon=min(round_up_epsilon(spent), whole.epsilon))
 
 
 def costs(

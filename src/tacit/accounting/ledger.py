@@ -1,7 +1,8 @@
 """The privacy ledger of a data set: durable, append-only, and checked before data are read.
 
 The ledger is a privacy filter across runs (see `tacit.accounting.budget`). A run is charged in full, in one transaction,
-before its first read. Nothing is refunded. Only `Ledger.new` creates a ledger; a missing one is never recreated.
+before its first read. The charge says what counts instead if the run stops early, where it may; a line that is appended
+then says that it has. Nothing else is refunded. Only `Ledger.new` creates a ledger; a missing one is never recreated.
 """
 
 import copy
@@ -67,6 +68,8 @@ class PendingCharge:
     divergence: float
     event: str
     run_id: str
+    stopped_epsilon: float | None = None
+    stopped_divergence: float | None = None
 
 
 class Ledger:
@@ -181,7 +184,13 @@ class Ledger:
                 )
 
     def charge(
-        self, event: DpEvent, budget: Budget, label: str = "", *, run_id: str = ""
+        self,
+        event: DpEvent,
+        budget: Budget,
+        label: str = "",
+        *,
+        run_id: str = "",
+        stopped: DpEvent | None = None,
     ) -> Receipt:
         """Charges a run in full, or raises. Call it before anything that could leave is computed from rows.
 
@@ -190,7 +199,9 @@ class Ledger:
             budget: The budget that the run was calibrated to. It must cover the event. What is
                 charged is the cost of the event, which may be less.
             label: A label for the charge.
-            run_id: The random name of a run that is kept on disk, by which `receipt` finds its charge.
+            run_id: The random name of the run, by which `receipt` and `finish` find its charge.
+            stopped: What the run does to the data until it may stop early. If it does, `finish` says so,
+                and its charge counts as the cost of this.
 
         Returns:
             The remaining budget before and after the charge.
@@ -200,14 +211,23 @@ class Ledger:
             BudgetError: If the budget does not cover the event or has another adjacency.
             LedgerError: If the ledger cannot be used.
         """
-        return self._charge([self.prepare_charge(event, budget, label, run_id)])[0]
+        return self._charge([self.prepare_charge(event, budget, label, run_id, stopped)])[0]
 
-    def charge_all(self, runs: Sequence[tuple[DpEvent, Budget]], label: str = "") -> list[Receipt]:
+    def charge_all(
+        self,
+        runs: Sequence[tuple[DpEvent, Budget]],
+        label: str = "",
+        *,
+        run_ids: Sequence[str] | None = None,
+        stopped: Sequence[DpEvent | None] | None = None,
+    ) -> list[Receipt]:
         """Charges several runs in one transaction: all of them or none.
 
         Args:
             runs: Events and budgets, as for `charge`.
             label: A label for the charges.
+            run_ids: The random name of each run, as for `charge`.
+            stopped: What each run does until it may stop early, as for `charge`.
 
         Returns:
             A receipt for each run.
@@ -215,7 +235,13 @@ class Ledger:
         Raises:
             Overspent: If the ledger has too little left for all of them. Nothing is charged.
         """
-        return self._charge([self.prepare_charge(event, budget, label) for event, budget in runs])
+        names, stops = run_ids or [""] * len(runs), stopped or [None] * len(runs)
+        return self._charge(
+            [
+                self.prepare_charge(event, budget, label, name, stop)
+                for (event, budget), name, stop in zip(runs, names, stops, strict=True)
+            ]
+        )
 
     def _charge(self, charges: Sequence[PendingCharge]) -> list[Receipt]:
         def write() -> list[Receipt]:
@@ -238,7 +264,7 @@ class Ledger:
             run_id: The random name of the run, as for `charge`.
 
         Returns:
-            The receipt that the charge was answered with.
+            The receipt that the charge was answered with; of runs that stopped early since, what counts now.
         """
         with self.transaction() as connection:
             self.check_unchanged(connection)
@@ -249,26 +275,32 @@ class Ledger:
                 return Receipt(self._filter.left(before), self._filter.left(after))
         return None
 
-    def finish(self, run_id: str, digest: str) -> str:
+    def finish(self, run_id: str, digest: str, *, stopped: bool = False) -> str:
         """Records that the result of a run leaves. The first one is kept: a charge pays for one.
 
         Args:
             run_id: The random name of the run, as for `charge`.
             digest: A digest of the result.
+            stopped: Whether the run stopped early, and will do no more to the data. Its charge then
+                counts as it says for that case.
 
         Returns:
             The digest of the result that was recorded first. Only that one may leave.
 
         Raises:
-            LedgerError: If the run was not charged, or the ledger cannot be used.
+            LedgerError: If the run was not charged, or not as one that may stop; or the ledger cannot be
+                used.
         """
 
         def write() -> str:
             with self.transaction() as connection:
                 self.check_unchanged(connection)
                 first = read_finish(connection, run_id)
-                if first is None and not write_finish(connection, run_id, utc_now(), digest):
-                    raise LedgerError(f"{self.path} has no charge for the run {run_id!r}.")
+                if first is None and not write_finish(
+                    connection, run_id, utc_now(), digest, stopped=stopped
+                ):
+                    which = "that may stop early" if stopped else f"{run_id!r}"
+                    raise LedgerError(f"{self.path} has no charge for the run {which}.")
             return first or digest
 
         return _retry(write)
@@ -315,19 +347,31 @@ class Ledger:
             )
 
     def prepare_charge(
-        self, event: DpEvent, budget: Budget, label: str, run_id: str = ""
+        self,
+        event: DpEvent,
+        budget: Budget,
+        label: str,
+        run_id: str = "",
+        stopped: DpEvent | None = None,
     ) -> PendingCharge:
         """The charge of a run. Raises if its budget does not cover the event."""
         self.check_adjacency(budget)
-        charged = accounting.accountants.cost(event, budget)
+        divergence, less = self._filter.divergence(event), {}
+        if stopped is None:
+            charged = accounting.accountants.cost(event, budget)
+        else:
+            charged, early = accounting.accountants.stopping_costs(event, stopped, budget)
+            least = min(self._filter.divergence(stopped), divergence)
+            less = {"stopped_epsilon": early.epsilon, "stopped_divergence": least}
         return PendingCharge(
             time=utc_now(),
             label=label,
             epsilon=charged.epsilon,
             delta=charged.delta,
-            divergence=self._filter.divergence(event),
+            divergence=divergence,
             event=repr(event),
             run_id=run_id,
+            **less,
         )
 
     def append_charge(self, connection: sa.Connection, charge: PendingCharge) -> None:

@@ -45,6 +45,17 @@ def _range_checks(column: str, upper: str) -> list[sa.CheckConstraint]:
     ]
 
 
+def _stopped_column(column: str) -> list[sa.schema.SchemaItem]:
+    """What a run costs if it stops early: never more than otherwise, and nothing for runs that cannot."""
+    size = f"stopped_{column} >= 0 AND stopped_{column} <= {column}"
+    sqlite = f"stopped_{column} IS NULL OR (typeof(stopped_{column}) = 'real' AND {size})"
+    return [
+        sa.Column(f"stopped_{column}", sa.Float),
+        sa.CheckConstraint(sqlite).ddl_if("sqlite"),
+        sa.CheckConstraint(size).ddl_if("postgresql"),
+    ]
+
+
 _METADATA = sa.MetaData()
 LINKS = sa.Table(
     "chain",
@@ -79,11 +90,14 @@ CHARGES = sa.Table(
     sa.Column("delta", sa.Float, nullable=False),
     sa.Column("divergence", sa.Float, nullable=False),
     sa.Column("event", sa.String, nullable=False),
-    # The random name of a run that is stored on disk, by which it finds its charge; or empty.
+    # The random name of a run that may look for its charge later; or empty.
     sa.Column("run_id", sa.String, nullable=False, server_default=""),
     *_range_checks("epsilon", "< inf"),
     *_range_checks("delta", "<= 1"),
     *_range_checks("divergence", "<= inf"),
+    # Fixed with the charge: what counts instead, once the run has stopped early.
+    *_stopped_column("epsilon"),
+    *_stopped_column("divergence"),
 )
 _HAS_RUN_ID = CHARGES.c.run_id != ""
 sa.Index(
@@ -93,7 +107,8 @@ sa.Index(
     sqlite_where=_HAS_RUN_ID,
     postgresql_where=_HAS_RUN_ID,
 )
-# The result that was released for a charge: one for each, by its digest.
+# The result that was released for a charge: one for each, by its digest. It is that of a run that stopped
+# early, or of one that did not, and never both.
 FINISHES = sa.Table(
     "finishes",
     _METADATA,
@@ -101,6 +116,8 @@ FINISHES = sa.Table(
     sa.Column("charge", sa.Integer, sa.ForeignKey(CHARGES.c.id), nullable=False, unique=True),
     sa.Column("time", sa.String, nullable=False),
     sa.Column("digest", sa.String, nullable=False),
+    sa.Column("stopped", sa.Integer, nullable=False, server_default="0"),
+    sa.CheckConstraint("stopped IN (0, 1)"),
 )
 # Who made a charge, and what they call the run and its folder.
 ENTRIES = sa.Table(
@@ -155,7 +172,10 @@ class LedgerTerms:
 
 @dataclass(frozen=True)
 class Charge:
-    """One charge of a ledger, and whose it was."""
+    """One charge of a ledger, and whose it was.
+
+    If the run stopped early, ``epsilon`` is that of what it did until then; ``event`` is what was asked for.
+    """
 
     time: str
     label: str
@@ -166,6 +186,12 @@ class Charge:
     analyst: str = ""
     run: str = ""
     folder: str = ""
+    stopped: bool = False
+
+    @property
+    def described(self) -> str:
+        """The label, and that the run stopped early if it did."""
+        return f"{self.label}; stopped after its count" if self.stopped else self.label
 
 
 @dataclass(frozen=True)
@@ -217,12 +243,20 @@ def append_line(connection: sa.Connection, kind: str, line: Line, number: int | 
     return number
 
 
-def write_finish(connection: sa.Connection, run_id: str, time: str, digest: str) -> bool:
-    """Records that the result of a run is released; False if there is no charge for the run."""
+def write_finish(
+    connection: sa.Connection, run_id: str, time: str, digest: str, *, stopped: bool = False
+) -> bool:
+    """Records that the result of a run is released; False if there is no charge for the run.
+
+    Only a charge that says what the run costs then is one for a run that stopped early. [stop-declared]
+    """
     stored = sa.select(CHARGES.c.id).where(CHARGES.c.run_id == run_id)
+    if stopped:
+        stored = stored.where(CHARGES.c.stopped_epsilon.is_not(None))
     charge = connection.execute(stored).scalar() if run_id else None
     if charge is not None:
-        append_line(connection, "finish", {"charge": charge, "time": time, "digest": digest})
+        line: Line = {"charge": charge, "time": time, "digest": digest, "stopped": int(stopped)}
+        append_line(connection, "finish", line)
     return charge is not None
 
 
@@ -256,22 +290,38 @@ def read_raises(connection: sa.Connection) -> list[RaisedTotal]:
     return [RaisedTotal(*row) for row in rows]
 
 
+_HAS_STOPPED = sa.func.coalesce(FINISHES.c.stopped, 0) == 1
+
+
+def _counted(column: str) -> sa.ColumnElement[float]:
+    """What counts of a charge: the whole, unless the run is known to have stopped early. [stop-counted]"""
+    return sa.case((_HAS_STOPPED, CHARGES.c[f"stopped_{column}"]), else_=CHARGES.c[column])
+
+
 def read_charges(connection: sa.Connection) -> list[Charge]:
     """All charges, oldest first."""
-    names = ("time", "label", "epsilon", "delta", "event", "run_id")
     entry = (ENTRIES.c.analyst, ENTRIES.c.run, ENTRIES.c.folder)
     columns = (
-        *(CHARGES.c[name] for name in names),
+        *(CHARGES.c[name] for name in ("time", "label")),
+        _counted("epsilon"),
+        *(CHARGES.c[name] for name in ("delta", "event", "run_id")),
         *(sa.func.coalesce(each, "") for each in entry),
+        _HAS_STOPPED,
     )
-    stored = sa.select(*columns).outerjoin_from(CHARGES, ENTRIES).order_by(CHARGES.c.id)
-    return [Charge(*row) for row in connection.execute(stored)]
+    stored = (
+        sa.select(*columns)
+        .outerjoin_from(CHARGES, ENTRIES)
+        .outerjoin(FINISHES, FINISHES.c.charge == CHARGES.c.id)
+    )
+    rows = connection.execute(stored.order_by(CHARGES.c.id))
+    return [Charge(*row) for row in rows]
 
 
 def read_past_costs(connection: sa.Connection) -> PastCosts:
     """The costs of all charges so far."""
-    columns = (CHARGES.c.epsilon, CHARGES.c.delta, CHARGES.c.divergence)
-    rows = connection.execute(sa.select(*columns).order_by(CHARGES.c.id)).all()
+    columns = (_counted("epsilon"), CHARGES.c.delta, _counted("divergence"))
+    stored = sa.select(*columns).outerjoin_from(CHARGES, FINISHES).order_by(CHARGES.c.id)
+    rows = connection.execute(stored).all()
     return PastCosts(*(tuple(row[i] for row in rows) for i in range(len(columns))))
 
 
@@ -301,7 +351,9 @@ def check_tables(connection: sa.Connection, mark: "MarkFile", location: str) -> 
     """Raises if the tables are not those of a ledger of this version."""
     tables = set(sa.inspect(connection).get_table_names())
     if set(APPEND_ONLY_TABLES) <= tables:
-        return
+        columns = connection.execute(sa.text("SELECT * FROM finishes WHERE 1 = 0")).keys()
+        if set(FINISHES.c.keys()) <= set(columns):
+            return
     if {"book", "charges"} <= tables:
         raise LedgerError(
             f"{location} was written by an earlier version of Tacit, or lost a table. Restore its newest copy, "

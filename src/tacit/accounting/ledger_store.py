@@ -484,8 +484,9 @@ _TRIGGER_BODIES = {
         END IF;
         NEW.time := {_SQL_NOW};
         {_SELECT_TOTAL} INTO total;
-        SELECT coalesce(sum(epsilon), 0) AS epsilon, coalesce(sum(delta), 0) AS delta
-            FROM charges INTO spent;
+        SELECT coalesce(sum(CASE WHEN stopped = 1 THEN stopped_epsilon ELSE epsilon END), 0) AS epsilon,
+            coalesce(sum(delta), 0) AS delta
+            FROM charges LEFT JOIN finishes ON finishes.charge = charges.id INTO spent;
         IF (SELECT rule FROM book) = 'sum' AND (
             spent.epsilon + NEW.epsilon > total.epsilon * (1 + 1e-9)
             OR spent.delta + NEW.delta > total.delta * (1 + 1e-9)
@@ -505,6 +506,11 @@ _TRIGGER_BODIES = {
         END IF;
         IF NOT EXISTS (SELECT FROM entries WHERE id = NEW.charge AND analyst = session_user) THEN
             RAISE EXCEPTION 'a result is recorded by the login that was charged';
+        END IF;
+        IF NEW.stopped = 1 AND NOT EXISTS (
+            SELECT FROM charges WHERE id = NEW.charge AND stopped_epsilon IS NOT NULL
+        ) THEN
+            RAISE EXCEPTION 'this run was not charged as one that may stop early';
         END IF;
         NEW.time := {_SQL_NOW};
         RETURN NEW;""",  # noqa: S608

@@ -34,6 +34,7 @@ from tacit.privacy.mechanisms import (
     Release,
     UnitFunction,
     has_secrets,
+    without_stop,
 )
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows, Units
@@ -484,7 +485,8 @@ class AuditRuns:
         for done, coin in enumerate(self.coins):
             if self.progress is not None and done and done % _PROGRESS_INTERVAL == 0:
                 self.progress(done, len(self.coins))
-            yield open_gate(worlds[int(coin)], self.mechanism, self.source.child("run"))
+            mechanism = without_stop(self.mechanism)  # more is seen of a run that goes on
+            yield open_gate(worlds[int(coin)], mechanism, self.source.child("run"))
         if self.progress is not None:
             self.progress(len(self.coins), len(self.coins))
 

@@ -7,6 +7,7 @@ read. The ledger is charged in full before anything that could leave is computed
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,10 +27,10 @@ from tacit.api.plan import (
     check_model,
     check_on_dummy_row,
 )
-from tacit.api.resume import open_run
+from tacit.api.resume import Run, open_run
 from tacit.api.rows import Data, model_rows, read_files
 from tacit.data.schema import Schema
-from tacit.errors import ForecastWarning, Interrupted, InvalidArgument
+from tacit.errors import ForecastWarning, Interrupted, InvalidArgument, TooFewUnits
 from tacit.inference.method import Method
 from tacit.inference.reference_fits import laplace, nuts
 from tacit.inference.registry import choose_method, entry_named
@@ -38,6 +39,7 @@ from tacit.models.base import UnitModel
 from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 from tacit.privacy.distributed import PartitionedRows, Processes
 from tacit.privacy.gate import Gate, open_gate
+from tacit.privacy.mechanisms import stopped_event
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
@@ -106,6 +108,8 @@ def fit(
             ledger has left. Nothing is charged.
         LedgerError: If the ledger cannot be used.
         BoundaryError: If the model or method would take rows past the gate.
+        TooFewUnits: If the default method stops after its noisy count of rows or people. Only the count
+            is spent; see docs/method.md.
         Unsaved: If the posterior cannot be written to ``run``. The same call goes on with the fit.
     """
     # 1. Check the arguments.
@@ -142,7 +146,8 @@ def fit(
         try:
             # 7. Run the method through the gate.
             shown = is_watched() if progress is None else progress
-            found = _run_method(plan, gate, randomness, progress=shown and is_first)
+            with opened.recorded_stop(gate):
+                found = _run_method(plan, gate, randomness, progress=shown and is_first)
             # 8. Record the posterior with its privacy statement.
             statement = plan.statement(gate, opened.receipt())
             posterior = _planned_posterior(plan, found, statement)
@@ -187,7 +192,8 @@ def fit_many(
     """Several fits of one model, one after the other, which share a compiled program.
 
     Each has its own rows and budget. They are charged together before the first of them runs: all or
-    none.
+    none. If some stop after their counts, the others are fitted all the same, and the error that is
+    raised then has their posteriors.
     """
     adapted = adapt_model(model, None)
     method = choose_method(adapted, method)
@@ -195,14 +201,15 @@ def fit_many(
     if not rows or not (len(rows) == len(budgets) == len(seeds)):
         raise InvalidArgument("Pass one budget for each fit, and one seed if any.")
     shared: dict[tuple[object, Budget], Plan] = {}  # fits that are alike in public share a plan
-    plans, gates, sources = [], [], []
+    plans, gates, runs, sources = [], [], [], []
     for own, budget, seed in zip(rows, budgets, seeds, strict=True):
         _check_seed(seed)
         if (own.shapes, budget) not in shared:
             plan = build_plan(adapted, None, own.blank(), budget, method)
             shared[own.shapes, budget] = plan
         plans.append(shared[own.shapes, budget])
-        sources.append(Randomness(seed))
+        runs.append(Run(plans[-1], ledger, seed))
+        sources.append(runs[-1].randomness())
         gates.append(open_gate(own, plans[-1].mechanism, sources[-1]))
     if ledger is not None:
         check_ledger(ledger, budgets, rows)
@@ -210,17 +217,26 @@ def fit_many(
         gate.check_size()
     receipts: Sequence[Receipt | None] = [None] * len(plans)
     if ledger is not None:
-        runs = [(plan.mechanism.event, plan.budget) for plan in plans]
-        receipts = ledger.charge_all(runs, label=plans[0].label())
-    charged, posteriors = list(zip(plans, gates, receipts, strict=True)), []
+        receipts = ledger.charge_all(
+            [(plan.mechanism.event, plan.budget) for plan in plans],
+            label=plans[0].label(),
+            run_ids=[run.name for run in runs],
+            stopped=[stopped_event(plan.mechanism) for plan in plans],
+        )
+    charged = list(zip(plans, gates, receipts, strict=True))
+    found = []
     try:
-        for (plan, gate, receipt), source in zip(charged, sources, strict=True):
-            found = _run_method(plan, gate, source, progress=progress)
-            posteriors.append(_planned_posterior(plan, found, plan.statement(gate, receipt)))
+        for (plan, gate, receipt), run, source in zip(charged, runs, sources, strict=True):
+            with suppress(TooFewUnits), run.recorded_stop(gate):
+                result = _run_method(plan, gate, source, progress=progress)
+                found.append(_planned_posterior(plan, result, plan.statement(gate, receipt)))
     except KeyboardInterrupt as error:
         spent = [plan.statement(gate, receipt) for plan, gate, receipt in charged]
         raise _interrupted(spent) from error
-    return posteriors
+    if stops := [run.stop for run in runs if run.stop is not None]:
+        stops[0].posteriors = found
+        raise stops[0]
+    return found
 
 
 _REFERENCE_FITS = {"laplace": laplace, "nuts": nuts}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from tacit._format import (
 )
 from tacit._html import render_template
 from tacit.accounting import Adjacency, Budget
-from tacit.accounting.accountants import cost, costs
+from tacit.accounting.accountants import cost, costs, stopping_costs
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.precision import Precision, coarse_forecast
@@ -36,7 +36,7 @@ from tacit.data.schema import Schema
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.inference.method import DEFAULT_SIZE, Method, Steps
 from tacit.inference.registry import choose_method, default_method, method_title
-from tacit.inference.scoring import Scoring
+from tacit.inference.scoring import Scoring, min_count, stopping_probability
 from tacit.models.base import UnitModel, single_row_unit
 from tacit.models.front_ends import SchemaLike, adapt_model, is_immutable, resolve_model
 from tacit.models.jax_model import Model
@@ -48,6 +48,7 @@ from tacit.privacy.mechanisms import (
     SampledBarkerTests,
     Stages,
     StepMechanism,
+    stopped_event,
 )
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
@@ -214,8 +215,8 @@ def _measure_speed(
     return Speed(min(times[1:]) / number, batch, mechanism)
 
 
-# The share of clipped rows that is worth a warning.
-_MAX_CLIPPED_SHARE = 0.5
+# The share of clipped rows that is worth a warning, and so is the probability to stop after the count.
+_MAX_CLIPPED_SHARE, _MIN_STOPPING_PROBABILITY = 0.5, 0.05
 
 
 ASSUMPTIONS = (
@@ -292,6 +293,14 @@ class Plan:
         return cost(self.mechanism.event, self.budget)
 
     @cached_property
+    def stopped_cost(self) -> Budget | None:
+        """What is charged instead if the fit stops after its count; None if it never does."""
+        stopped = stopped_event(self.mechanism)
+        if stopped is None:
+            return None
+        return stopping_costs(self.mechanism.event, stopped, self.budget)[1]
+
+    @cached_property
     def simulated_gradients(self) -> tuple[float, float] | None:
         """On simulated rows, at the start: the median gradient in clips, and the share clipped."""
         if self.schema is None or not isinstance(self.mechanism, NoisySums):
@@ -353,7 +362,7 @@ class Plan:
     def warnings(self) -> tuple[str, ...]:
         """Reasons not to fit, from public numbers alone."""
         said = () if self.size is None or self.precision is None else self.precision.warnings()
-        return (*said, *self._clipped())
+        return (*said, *self._likely_stopped(), *self._clipped())
 
     def statement(self, gate: Gate, receipt: Receipt | None) -> PrivacyStatement:
         """What a fit by this plan cost, and what was public.
@@ -513,6 +522,25 @@ class Plan:
             ]
         return []
 
+    def _likely_stopped(self) -> list[str]:
+        """A warning if a fit of the declared size may well stop after its count."""
+        if self.size is None or not _may_stop(self.mechanism):
+            return []
+        chance, many = stopping_probability(self.mechanism, self.size), UNIT_PLURALS[self.unit]
+        said = (
+            f"With about {self.size:,} {many}, the fit stops after its noisy count with a probability of "
+            f"{chance:.0%}: raise epsilon, or pass tacit.Scoring(check_count=False) to fit all the same."
+        )
+        return [said] if chance >= _MIN_STOPPING_PROBABILITY else []
+
+    def _if_stopped(self) -> list[str]:
+        """When the fit stops after its count, and what that costs."""
+        if self.stopped_cost is None or not _may_stop(self.mechanism):
+            return []
+        least = f"{min_count(self.mechanism):,.0f} {UNIT_PLURALS[self.unit]}"
+        cost = f"costs epsilon {format_epsilon(self.stopped_cost.epsilon)}"
+        return [f"If a noisy count finds fewer than {least}, the fit stops there and {cost}."]
+
     def _clipped(self) -> list[str]:
         """A warning if most rows are clipped, as far as simulated rows tell."""
         if self.simulated_gradients is None or self.simulated_gradients[1] <= _MAX_CLIPPED_SHARE:
@@ -526,7 +554,7 @@ class Plan:
 
     def _on_simulated_rows(self) -> list[str]:
         if self._expected_size is not None:
-            return [self._expected_size]
+            return [self._expected_size, *self._if_stopped()]
         if self.simulated_gradients is None:
             return []
         middle, share = self.simulated_gradients
@@ -543,6 +571,11 @@ class Plan:
             at = f"epsilon {format_epsilon(epsilon)} at delta {format_number(self.budget.delta)}"
             lines.append(f"Cost: {at}, {adjacency}{asked}.")
         return [*lines, self.cost.explain()]
+
+
+def _may_stop(mechanism: Mechanism) -> TypeGuard[NoisySums]:
+    """Whether a fit by this mechanism ends after its count if that is too small."""
+    return isinstance(mechanism, NoisySums) and mechanism.stop_after > 0
 
 
 def fit_assumptions(schema: Schema | None) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 Most fits are charged and run at once. A fit in a folder is stored there until it is finished, and goes on after
 an interruption: its charge carries the random name of the run, so that it is found again and paid once, and one
-posterior leaves for it. Of several processes, the first one charges and stores the run. `open_run` chooses.
+posterior leaves for it. A fit that stops after its count has that as its result instead. Of several processes, the first one charges and stores the run. `open_run` chooses.
 """
 
 import hashlib
 import json
 import os
 import platform
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,15 @@ from pathlib import Path
 
 import jax
 
-from tacit._files import DRAFT_PREFIX, POSTERIOR_FILE, SETTINGS_FILE, sync_folder
+from tacit._files import (
+    DRAFT_PREFIX,
+    POSTERIOR_FILE,
+    SETTINGS_FILE,
+    STOPPED_FILE,
+    sync_folder,
+    write_atomically,
+)
+from tacit._format import format_epsilon, format_number
 from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.plan import Plan
 from tacit.errors import (
@@ -26,6 +35,7 @@ from tacit.errors import (
     InvalidArgument,
     LedgerError,
     TacitError,
+    TooFewUnits,
     Unsaved,
     error_location,
     os_error_reason,
@@ -42,8 +52,8 @@ from tacit.privacy.checkpoint import (
     strip_addresses,
 )
 from tacit.privacy.distributed import PartitionedRows
-from tacit.privacy.gate import Session
-from tacit.privacy.mechanisms import NoisySums, Stages
+from tacit.privacy.gate import Gate, Session
+from tacit.privacy.mechanisms import NoisySums, Stages, stopped_event
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
@@ -68,6 +78,8 @@ class Run:
 
     Attributes:
         is_charged: Whether the run counts as spent.
+        name: A random name, by which the ledger finds its charge.
+        stop: Why the run stopped after its count, if it did.
     """
 
     def __init__(
@@ -75,7 +87,10 @@ class Run:
     ) -> None:
         self._plan, self._ledger, self._seed, self._note = plan, ledger, seed, note
         self._receipt: Receipt | None = None
+        # Of a run that is not kept, only that it stopped may have to be recorded.
+        self.name = secrets.token_hex(8) if stopped_event(plan.mechanism) else ""
         self.is_charged = False
+        self.stop: TooFewUnits | None = None
 
     @property
     def hint(self) -> str:
@@ -93,9 +108,16 @@ class Run:
     def charge(self) -> None:
         """Charges the ledger, if there is one, before the gate is used."""
         if self._ledger is not None:
-            event, budget = self._plan.mechanism.event, self._plan.budget
-            self._receipt = self._ledger.charge(event, budget, self._plan.label(self._note))
+            self._receipt = self._charge(self._ledger)
         self.is_charged = True
+
+    def _charge(self, ledger: Ledger) -> Receipt:
+        """Charges a ledger for all that may be executed."""
+        mechanism, label = self._plan.mechanism, self._plan.label(self._note)
+        stopped = stopped_event(mechanism)
+        return ledger.charge(
+            mechanism.event, self._plan.budget, label, run_id=self.name, stopped=stopped
+        )
 
     def receipt(self) -> Receipt | None:
         """The receipt of the charge, or None without a ledger."""
@@ -104,6 +126,29 @@ class Run:
     def finish(self, posterior: Posterior) -> Posterior:
         """The posterior that leaves."""
         return posterior
+
+    @contextmanager
+    def recorded_stop(self, gate: Gate) -> Iterator[None]:
+        """Records that the gate's run stopped after its count, before that leaves as an error. [stop-recorded]"""
+        try:
+            yield
+        except TooFewUnits as found:
+            if not gate.stopped:
+                raise
+            self.stop = self._stop(refusal(self._plan, found, seeded=gate.seeded))
+            gate.agree(0)  # of several processes, none ends before the first one has recorded it
+            raise self.stop from None
+
+    def _stop(self, found: TooFewUnits) -> TooFewUnits:
+        """Records that the run stopped; what leaves."""
+        if self._ledger is not None:
+            try:
+                self._ledger.finish(self.name, _digest(_refusal_json(found)), stopped=True)
+            except LedgerError as error:
+                raise LedgerError(
+                    f"The fit stopped after its count, but stays charged in full: {error}"
+                ) from None
+        return found
 
 
 class ResumableRun(Run):
@@ -116,7 +161,7 @@ class ResumableRun(Run):
         self, stored: Checkpoint, plan: Plan, ledger: Ledger | None, note: str | None, *, new: bool
     ) -> None:
         super().__init__(plan, ledger, note=note)
-        self._stored, self._new = stored, new
+        self._stored, self._new, self.name = stored, new, stored.name
 
     def randomness(self) -> Randomness:
         """The random numbers that protect the rows: the same again when the run goes on."""
@@ -144,16 +189,14 @@ class ResumableRun(Run):
                     f"{self._ledger.path} has no charge for the run in {self._stored.folder}, which was begun "
                     "under one; restore the newest copy of the ledger."
                 )
-            event, budget = self._plan.mechanism.event, self._plan.budget
-            label = self._plan.label(self._note)
-            receipt = self._ledger.charge(event, budget, label, run_id=self._stored.name)
+            receipt = self._charge(self._ledger)
         self._receipt, self.is_charged = receipt, True
         return receipt
 
     def _find_receipt(self) -> Receipt | None:
         if self._ledger is None:
             return None
-        return self._ledger.receipt(self._plan.mechanism.event, self._stored.name)
+        return self._ledger.receipt(self._plan.mechanism.event, self.name)
 
     @property
     def hint(self) -> str:
@@ -165,10 +208,10 @@ class ResumableRun(Run):
         return f" To go on without another charge, {call}."
 
     def check_not_released(self) -> None:
-        """Raises if a posterior has left for the run's charge, and it is not the one that waits here."""
-        if self._ledger is None or self._pending_file.exists():
+        """Raises if a result has left for the run's charge, and it is not the one that waits here."""
+        if self._ledger is None or any(map(Path.exists, self._pending_files)):
             return
-        if self._ledger.finished_digest(self._stored.name) is not None:
+        if self._ledger.finished_digest(self.name) is not None:
             raise InvalidArgument(self._released_elsewhere)
 
     def renew_keys(self, seed: int | None) -> None:
@@ -179,31 +222,47 @@ class ResumableRun(Run):
                 "this is a copy from before the charge, or lost a file. Go on in the folder that was charged."
             )
         self._stored.renew(Randomness(seed))
+        self.name = self._stored.name
 
     def finish(self, posterior: Posterior) -> Posterior:
-        """Saves the posterior, records that it leaves, and then destroys the keys. [kept-finish]
+        """Saves the posterior, records that it leaves, and then destroys the keys."""
+        with self._unsaved_errors():
+            posterior = self._save(posterior)
+        self._release(self._pending_files[0], stopped=False)
+        return posterior
+
+    def _stop(self, found: TooFewUnits) -> TooFewUnits:
+        """Saves why the run stopped, records that it has, and then destroys the keys."""
+        pending = self._pending_files[1]
+        with self._unsaved_errors():
+            if not pending.exists():
+                write_atomically(pending, _refusal_json(found))
+            found = _read_refusal(pending)
+        self._release(pending, stopped=True)
+        return found
+
+    def _release(self, pending: Path, *, stopped: bool) -> None:
+        """Lets a result leave, which is on disk, and destroys the keys. [kept-finish]
 
         It waits beside the keys until the ledger has recorded it. If the process ends there, it is this
         file that leaves when the run goes on, and not one that was computed anew.
         """
         with self._unsaved_errors():
-            posterior = self._save(posterior)
-            digest = hashlib.sha256(self._pending_file.read_bytes()).hexdigest()
+            digest = _digest(pending.read_bytes())
         first = digest
         if self._ledger is not None:
-            first = self._ledger.finish(self._stored.name, digest)
+            first = self._ledger.finish(self.name, digest, stopped=stopped)
         if first != digest:
-            self._pending_file.unlink()
+            pending.unlink()
             raise Unsaved(self._released_elsewhere)
         with self._unsaved_errors():
-            self._pending_file.replace(self._stored.folder / POSTERIOR_FILE)
+            pending.replace(self._stored.folder / pending.name)
             sync_folder(self._stored.folder)
         self._stored.destroy()
-        return posterior
 
     def _save(self, posterior: Posterior) -> Posterior:
         """The posterior that waits, on disk; this one if there was none."""
-        pending, plan = self._pending_file, self._plan
+        pending, plan = self._pending_files[0], self._plan
         if pending.exists():
             return replace(Posterior.load(pending), model=plan.model, schema=plan.schema)
         # A loss of power must not leave half a file under its name: it would be the one that leaves.
@@ -217,7 +276,7 @@ class ResumableRun(Run):
 
     @contextmanager
     def _unsaved_errors(self) -> Iterator[None]:
-        """Says how to go on if the posterior cannot be written: whatever it is, the run is stored."""
+        """Says how to go on if the result cannot be written: whatever it is, the run is stored."""
         try:
             yield
         except Exception as error:  # noqa: BLE001
@@ -225,20 +284,20 @@ class ResumableRun(Run):
                 os_error_reason(error.__cause__) or os_error_reason(error) or error_location(error)
             )
             raise Unsaved(
-                f"The fit was charged, but its posterior cannot be written to {self._stored.folder} "
+                f"The fit was charged, but its result cannot be written to {self._stored.folder} "
                 f"({reason}). Nothing is lost.{self.hint}"
             ) from None
 
     @property
-    def _pending_file(self) -> Path:
-        """The posterior before it leaves."""
-        return self._stored.place / POSTERIOR_FILE
+    def _pending_files(self) -> tuple[Path, Path]:
+        """The posterior before it leaves, and why the run stopped; there is one of them at most."""
+        return self._stored.place / POSTERIOR_FILE, self._stored.place / STOPPED_FILE
 
     @property
     def _released_elsewhere(self) -> str:
         assert self._ledger is not None
         return (
-            f"A posterior has left for the charge of the run in {self._stored.folder}, from another copy of it; "
+            f"A result has left for the charge of the run in {self._stored.folder}, from another copy of it; "
             f"{self._ledger.path} pays for one. Fit again in another folder, with a charge of its own."
         )
 
@@ -317,6 +376,7 @@ def _resumable_run(
     folder: Path,
 ) -> Iterator[ResumableRun]:
     """A run in a folder: a new one, or the one that was begun there."""
+    check_not_stopped(folder)
     if is_finished(folder):
         raise InvalidArgument(
             f"The run in {folder} is finished: {folder / POSTERIOR_FILE} has its posterior, for "
@@ -338,7 +398,8 @@ def _resumable_run(
         yield run
     except BaseException as error:
         run.discard_uncharged()
-        if isinstance(error, TacitError) and not isinstance(error, Unsaved) and run.is_charged:
+        known = isinstance(error, Unsaved | TooFewUnits)
+        if isinstance(error, TacitError) and not known and run.is_charged:
             raise Unsaved(f"The fit was charged and then failed: {error}{run.hint}") from None
         raise
     finally:
@@ -361,6 +422,48 @@ def is_finished(folder: Path) -> bool:
         return False
     destroy_checkpoint(folder)
     return True
+
+
+def refusal(plan: Plan, found: TooFewUnits, *, seeded: bool) -> TooFewUnits:
+    """The error of a fit that stopped after its count: what was found, what was spent, and what to do."""
+    spent = plan.stopped_cost
+    assert spent is not None
+    units = "complete rows" if plan.unit == "row" else "people with complete rows"
+    cost = f"epsilon {format_epsilon(spent.epsilon)} (delta {format_number(spent.delta)})"
+    seed = "seeded: not private; " if seeded else ""
+    return TooFewUnits(
+        f"{seed}A noisy count found about {max(round(found.count), 0):,} {units} (standard deviation "
+        f"{found.sd:.2g}), too few to learn anything, so the fit stopped and spent only {cost} of epsilon "
+        f"{format_number(plan.budget.epsilon)}; to see why rows cannot be read, run: tacit schema check SCHEMA "
+        "DATA --rows.",
+        found.count,
+        found.sd,
+        spent.epsilon,
+        spent.delta,
+    )
+
+
+def _refusal_json(found: TooFewUnits) -> bytes:
+    said = {name: vars(found)[name] for name in ("count", "sd", "epsilon", "delta")}
+    return json.dumps({"message": str(found), **said}, indent=1).encode()
+
+
+def _read_refusal(file: Path) -> TooFewUnits:
+    try:
+        return TooFewUnits(**json.loads(file.read_bytes()))
+    except (ValueError, TypeError):
+        raise TacitError(f"{file} is damaged: it is not as Tacit wrote it.") from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def check_not_stopped(folder: Path) -> None:
+    """Raises why the run in a folder stopped after its count, if it did. What is left of its keys is removed."""
+    if (folder / STOPPED_FILE).exists():
+        destroy_checkpoint(folder)
+        raise _read_refusal(folder / STOPPED_FILE)
 
 
 def check_charged(folder: Path, plan: Plan, ledger: Ledger | None) -> None:

@@ -33,6 +33,7 @@ from tacit.models.interpretation import (
 )
 from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import open_gate
+from tacit.privacy.mechanisms import without_stop
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows, Units
 from tacit.results.summary import coordinates
@@ -386,7 +387,8 @@ def fit_tables(
         What the fits found.
     """
     seed = tables.seed  # of the noise: nothing here has to stay private
-    model, mechanism = tables.fitted, method.calibrate(tables.fitted, budget)
+    # What a fit finds if it goes on.
+    model, mechanism = tables.fitted, without_stop(method.calibrate(tables.fitted, budget))
 
     def fitted(i: int) -> tuple[MethodResult, float]:
         began = time.perf_counter()

@@ -184,7 +184,7 @@ def fit(
         try:
             posterior = _fit_in_folder(folder, request, plan, files, charged, quiet=quiet)
         except BaseException:  # an interruption, too
-            if not (folder.unfinished or folder.saved):  # nothing was charged
+            if not (folder.unfinished or folder.saved or folder.stopped):  # nothing was charged
                 folder.discard()
             raise
         _write_report(folder, posterior, quiet=quiet, verbose=verbose)
@@ -210,11 +210,12 @@ def resume(
     A fit that was interrupted before it was charged begins, and is charged now. The posterior is the one that the fit would have had without the interruption. Data, schema,
     settings and versions of the software must be the same; otherwise the command refuses to go on.
     """
-    from tacit.api.resume import check_charged, is_finished  # they import JAX
+    from tacit.api.resume import check_charged, check_not_stopped, is_finished  # they import JAX
     from tacit.cli import runs
 
     run = runs.RunFolder(folder)
     request = run.request()
+    check_not_stopped(folder)
     if is_finished(folder):
         typer.echo(
             f"The run in {folder} is finished, and its keys are destroyed. To write its report again, "

@@ -146,7 +146,7 @@ def charges_table(charges: "Sequence[Charge]") -> tuple[list[str], str, list[lis
             "what",
             "l",
             [
-                textwrap.fill(clean_text(each.label), _LABEL_WIDTH, break_long_words=False)
+                textwrap.fill(clean_text(each.described), _LABEL_WIDTH, break_long_words=False)
                 for each in charges
             ],
         ),

@@ -22,6 +22,7 @@ from tacit.errors import (
     MissingPackage,
     Overspent,
     TacitError,
+    TooFewUnits,
     Unsaved,
     error_location,
 )
@@ -57,6 +58,10 @@ COMMANDS = (
     Command("budget", "Compute the privacy cost of a run, or the noise for a budget. Reads no data.", "budget", is_group=True),
     Command("federated", "Fit one posterior to the data of several sites.", "federated", is_group=True),
 )  # fmt: skip
+
+
+# Exit codes of errors after which something may be charged, and of one that the budget explains.
+_EXIT_CODES = {Unsaved: 1, Overspent: 3, TooFewUnits: 5}
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns the exit code.
 
     The exit code is 2 for invalid input, with one sentence and nothing charged; 3 if the ledger has
-    too little left; 130 after an interruption. It is 1 for a run that was charged but could not be
+    too little left; 5 if a fit stopped after its count, and was charged for that alone; 130 after an interruption. It is 1 for a run that was charged but could not be
     saved, with a message that says where its result is, and for an unexpected error. Of an unexpected
     error only the type and the place are printed, because its message could contain a cell.
 
@@ -146,7 +151,7 @@ def _report_error(error: Exception) -> int:  # noqa: PLR0911 (a ladder)
     if isinstance(error, LostProcess) and ProcessInfo.here() is not None:
         return EXIT_LOST_PROCESS  # whoever started the processes reports it
     if isinstance(error, TacitError):
-        code = 1 if isinstance(error, Unsaved) else 3 if isinstance(error, Overspent) else 2
+        code = next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 2)
         return _print_error(str(error), code)
     if isinstance(error, ModuleNotFoundError) and error.name:  # a name in code, never a cell
         package = error.name.partition(".")[0]

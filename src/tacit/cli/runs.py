@@ -22,7 +22,7 @@ import yaml
 
 import tacit
 from tacit import _validate
-from tacit._files import POSTERIOR_FILE, SETTINGS_FILE, nearest_file
+from tacit._files import POSTERIOR_FILE, SETTINGS_FILE, STOPPED_FILE, nearest_file
 from tacit.accounting import Budget
 from tacit.accounting.budget import DEFAULT_DELTA
 from tacit.data.cells import Texts
@@ -468,6 +468,11 @@ class RunFolder:
         return (self.path / POSTERIOR_FILE).exists()
 
     @property
+    def stopped(self) -> bool:
+        """Whether the run stopped after its count, without a posterior."""
+        return (self.path / STOPPED_FILE).exists()
+
+    @property
     def notes(self) -> Mapping[str, str]:
         """Where the data and the ledger of an unfinished run are."""
         from tacit.privacy.checkpoint import read_notes
@@ -544,6 +549,10 @@ class RunFolder:
         from tacit.results.posterior import Posterior
 
         request = self.request()
+        if self.stopped:
+            from tacit.api.resume import check_not_stopped
+
+            check_not_stopped(self.path)
         found = Posterior.load(self.path / POSTERIOR_FILE)
         model = request.model if with_model else found.model
         return replace(found, schema=request.schema, model=model)

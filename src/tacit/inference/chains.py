@@ -186,10 +186,9 @@ class ScoringFit(FirstFit):
         return self.scoring
 
     def sized(self, model: UnitModel, budget: Budget) -> Scoring:
-        """The method, with settings for a declared size if there is one."""
-        if self.size is None:
-            return self.scoring
-        return self.scoring.for_size(model, self.size, budget)
+        """The method, with settings for a declared size if there is one. It never stops by itself."""
+        scoring = replace(self.scoring, check_count=False)
+        return scoring if self.size is None else scoring.for_size(model, self.size, budget)
 
     def _as_charged(self, gate: Gate) -> Scoring:
         charged = gate.mechanism

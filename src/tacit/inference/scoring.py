@@ -2,7 +2,7 @@
 
 A few rounds each ask the gate for one noisy sum over all units: of bounded scores, of their
 curvature and of a few numbers beside them (`tacit.inference.score_contributions`). The first round counts the
-units. The early ones find where scores cancel the prior, and the metric in which every direction
+units, and a fit that has too few ends there. The early ones find where scores cancel the prior, and the metric in which every direction
 gets noise by what it can bear; they start from what is public of the curvature. The late ones make
 the posterior (`tacit.inference.scoring_rounds`). All but the sums is post-processing.
 """
@@ -22,8 +22,9 @@ from tacit import _validate
 from tacit._compile import stored_jit
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
+from tacit.accounting.accountants import unstopped_budget
 from tacit.accounting.events import DpEvent
-from tacit.errors import InvalidArgument
+from tacit.errors import InvalidArgument, TooFewUnits
 from tacit.inference.method import (
     Method,
     Progress,
@@ -43,7 +44,7 @@ from tacit.inference.score_contributions import (
     unit_contribution,
 )
 from tacit.inference.scoring_posterior import DEFAULT_DRAWS, ScoringResult, draw_posterior
-from tacit.inference.scoring_rounds import LATE_SHARES, Rounds, WhitenedQuery
+from tacit.inference.scoring_rounds import COUNT_SHARES, LATE_SHARES, Rounds, WhitenedQuery
 from tacit.inference.whitening import Whitening, whiten_prior
 from tacit.models.base import Row, UnitModel
 from tacit.privacy.captured import check_captured
@@ -58,6 +59,8 @@ MAX_DIMENSION = 400
 # fraction of the rounds after the count that are early.
 COUNT_BUDGET, EARLY_BUDGET, LATE_BUDGET = 0.01, 0.30, 0.69
 _EARLY_FRACTION = 4 / 7
+# A noisy count below so many of its standard deviations is not clearly more than none, and ends the fit.
+MIN_COUNT_SDS = 2.0
 # With more parameters, a round takes longer, and there are fewer rounds.
 _MAX_FAST_DIMENSION = 32
 # The sampling rate at the default size, if rates could exceed one: it determines from which size on a round samples.
@@ -85,12 +88,15 @@ class Scoring(Method):
             for very many units.
         batch_bound: A declared bound on the number of units in a round. It never affects the
             guarantee; sums over more units could wrap around.
+        check_count: Whether the fit ends after its first round, with `tacit.errors.TooFewUnits`, if the
+            noisy count of units is below twice its standard deviation. Only the count is spent then.
     """
 
     num_steps: int | None = None
     num_outcomes: int = 6
     sampling_rate: float = 1.0
     batch_bound: int = 2**22
+    check_count: bool = True
 
     by_gradients: ClassVar[bool] = True
 
@@ -99,6 +105,8 @@ class Scoring(Method):
             _validate.integer("num_steps", self.num_steps, least=8)
         _validate.rate("sampling_rate", self.sampling_rate)
         _validate.count("num_outcomes", self.num_outcomes, least=2)
+        if not isinstance(self.check_count, bool):
+            raise InvalidArgument(f"check_count must be True or False; got {self.check_count!r}.")
 
     @classmethod
     def can_fit(cls, model: UnitModel) -> bool:
@@ -141,6 +149,7 @@ class Scoring(Method):
             dimension=contribution_size(model.dimension),
             batch_bound=self.batch_bound,
             secrets=True,
+            stop_after=1 if self.check_count and noise_multiplier > 0 else 0,
         )
 
     def calibrate(self, model: UnitModel, budget: Budget) -> NoisySums:
@@ -152,6 +161,7 @@ class Scoring(Method):
                 list(self._schedule(model, multiplier)), self.sampling_rate
             )
 
+        budget = unstopped_budget(budget) if self.check_count else budget
         # Without sampling, the sums compose to one of all the noise: the guess is the answer, or nearly.
         guess = calibrate.noise_multiplier(budget, sampling_rate=1.0, num_steps=1)
         guess *= max(self.sampling_rate, 0.1)
@@ -203,7 +213,11 @@ class Scoring(Method):
         progress: Progress | None = None,
         draws: int = DEFAULT_DRAWS,
     ) -> tuple[ScoringResult, Rounds]:
-        """The posterior in whitened coordinates, with so many draws; and the rounds."""
+        """The posterior in whitened coordinates, with so many draws; and the rounds.
+
+        Raises:
+            TooFewUnits: If the fit ends after its count.
+        """
         mechanism = gate.mechanism
         rounds = self.rounds(model, mechanism, gate.simulated)
         space = whiten_prior(model)
@@ -212,9 +226,30 @@ class Scoring(Method):
             record_release(rounds, released, rate=mechanism.sampling_rate)
             return make_query(model, space, rounds.ask())
 
+        def counted(released: jax.Array) -> float:
+            shares, noise = np.sqrt(COUNT_SHARES), mechanism.phases[0][0]
+            return split_release(
+                released, model.dimension, shares, noise, mechanism.sampling_rate
+            ).units
+
+        def stop(released: jax.Array) -> bool:
+            return counted(released) < min_count(mechanism)
+
         start = make_query(model, space, rounds.ask())
         step = scoring_step(model, self.num_outcomes)
-        run(gate, step, start, no_inputs, block=4, progress=progress, update=update)
+        _, released = run(
+            gate,
+            step,
+            start,
+            no_inputs,
+            block=4,
+            progress=progress,
+            update=update,
+            stop=stop if mechanism.stop_after else None,
+        )
+        if gate.stopped:
+            count, sd = counted(released[0]), count_sd(mechanism)
+            raise TooFewUnits("The noisy count of units shows too few of them.", count, sd)
         rng = np.random.default_rng(seed_from_key(key))
         return draw_posterior(model, rounds, rng, draws), rounds
 
@@ -251,6 +286,23 @@ def final_noise(mechanism: NoisySums) -> float:
     """Noise of the averaged scores of the late rounds, in clips, for all units."""
     noise, rounds = mechanism.phases[-1]
     return noise / (mechanism.sampling_rate * math.sqrt(rounds * LATE_SHARES[0]))
+
+
+def count_sd(mechanism: NoisySums) -> float:
+    """Standard deviation of the noise in the count of units, which the first round releases."""
+    return mechanism.phases[0][0] * mechanism.clip / mechanism.sampling_rate
+
+
+def min_count(mechanism: NoisySums) -> float:
+    """The noisy count below which a fit ends after it."""
+    return MIN_COUNT_SDS * count_sd(mechanism)
+
+
+def stopping_probability(mechanism: NoisySums, size: int) -> float:
+    """The probability with which a fit of so many units ends after its count."""
+    noise, rate = count_sd(mechanism), mechanism.sampling_rate
+    deviation = math.sqrt(noise**2 + size * (1 - rate) / rate)  # of noise, and of who is sampled
+    return 0.5 * math.erfc((size - min_count(mechanism)) / (math.sqrt(2) * deviation))
 
 
 def check_model(model: UnitModel) -> None:

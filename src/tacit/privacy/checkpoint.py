@@ -531,8 +531,8 @@ class CheckpointedSession(Session):
             self._charge()
 
     def store(self, gate: Gate, position: RunPosition) -> None:
-        """Stores a position if it is time to, or if it is the last."""
-        last = position.steps == gate.mechanism.num_steps
+        """Stores a position if it is time to, or if it is the last, of a run that stops early too."""
+        last = gate.stopped or position.steps == gate.mechanism.num_steps
         if last or self._run.due:
             drawn = tuple(stream.drawn for stream in self._inner.streams(gate))
             arrays = pack_position(position)

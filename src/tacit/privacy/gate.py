@@ -40,6 +40,7 @@ from tacit.privacy.mechanisms import (
     Stages,
     StepMechanism,
     has_secrets,
+    stopped_event,
 )
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows, Units
@@ -179,6 +180,7 @@ class Gate:
         self._charged, self._session = mechanism, session or Session()
         # Taken once and never given back, by whichever thread or copy of the gate comes first.
         self._private, self._use = rows, Lock()
+        self._stopped = False
         # Bits that units get of their own, where the mechanism has them: a stream for nothing else.
         sampling, noise = chosen.child("sampling"), chosen.child("noise")
         secret = chosen.child("secret") if has_secrets(mechanism) else None
@@ -196,6 +198,11 @@ class Gate:
     def seeded(self) -> bool:
         """Whether the randomness can be guessed, so that nothing is private."""
         return self._randomness.seeded
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its run stopped after `NoisySums.stop_after` steps. It is used up, so that no other will follow."""
+        return self._stopped
 
     @property
     def unit(self) -> str:
@@ -236,6 +243,8 @@ class Gate:
         """A gate for each mechanism of several, each with randomness of its own."""
         if not isinstance(self.mechanism, Stages):
             raise BoundaryError("This gate has a single mechanism.")
+        if any(map(stopped_event, self.mechanism.mechanisms)):
+            raise BoundaryError("Of several mechanisms under one charge none can stop early.")
         self._use_up()
         rows, source, session = self._private, self._randomness, self._session
         return [
@@ -418,8 +427,9 @@ def run(
     block: int = 250,
     progress: Callable[[int], None] | None = None,
     update: Callable[[PyTree], PyTree] | None = None,
+    stop: Callable[[PyTree], bool] | None = None,
 ) -> tuple[PyTree, PyTree]:
-    """Runs all steps of a gate's mechanism.
+    """Runs all steps of a gate's mechanism; or the first of them, if it stops early.
 
     Args:
         gate: The gate, which must not have been used.
@@ -436,17 +446,23 @@ def run(
             returns is then not used. It is given released values only [gate-update]. It must be a
             function of these and of public numbers, because a run that goes on calls it again with the
             outputs that were kept.
+        stop: Decides, by the outputs of step `NoisySums.stop_after`, whether the run ends there. Needs
+            ``update``. It is given released values only, and must be a function of these
+            and of public numbers, too.
 
     Returns:
-        The last state, and the outputs with a leading axis for the steps.
+        The last state, and the outputs with a leading axis for the steps that were run: all of them,
+        unless it stopped (`Gate.stopped`).
 
     Raises:
-        BoundaryError: If the gate has been used, or the step would take rows past the release.
+        BoundaryError: If the gate has been used, the step would take rows past the release, or the
+            mechanism cannot stop.
     """
     gate._use_up()
     mechanism, session = step_mechanism(gate), gate._session
     total = mechanism.num_steps
     every = min(block, total) if update is None else 1
+    _check_can_stop(mechanism, update, stop)
     given = inputs(0, every)
     batch, example = dummy_batch(gate, mechanism), first_step_shapes(given)
     fingerprint = checked_fingerprint(step, mechanism.lattice, state, example, batch)
@@ -468,8 +484,11 @@ def run(
     if update is not None:
         state = session.share(state)
         for number in range(done):
-            update(jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0]))
+            seen = jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0])
+            _follow(gate, number + 1, seen, state, update, stop)
     for first in range(done - done % every, total, every):
+        if gate.stopped:
+            break
         end = min(first + every, total)
         given = given if first == 0 else inputs(first, end - first)
         for start in range(max(first, done), end, runner.steps):
@@ -479,11 +498,35 @@ def run(
             state, out = runner.run(start, steps, state, some)
             outputs.append(jax.tree.map(np.asarray, out))
             if update is not None:
-                state = session.share(update(jax.tree.map(lambda leaf: leaf[0], outputs[-1])))
+                seen = jax.tree.map(lambda leaf: leaf[0], outputs[-1])
+                state = session.share(_follow(gate, start + steps, seen, state, update, stop))
             session.store(gate, RunPosition(start + steps, state, outputs))
         if progress is not None and (end % block == 0 or end == total):
             progress(end)
     return state, concatenate_outputs(outputs)
+
+
+def _check_can_stop(mechanism: Mechanism, update: object, stop: object) -> None:
+    """Raises if a method would stop where its mechanism does not say so, or between blocks of steps."""
+    if stop is not None and (update is None or not stopped_event(mechanism)):
+        raise BoundaryError("A run can stop early only if its mechanism says after which step.")
+
+
+def _follow(
+    gate: Gate,
+    number: int,
+    seen: PyTree,
+    state: PyTree,
+    update: Callable[[PyTree], PyTree],
+    stop: Callable[[PyTree], bool] | None,
+) -> PyTree:
+    """What a method decides by the outputs of step ``number``: where the next one starts, or that there is none.
+
+    Of several processes, the first one decides whether the run stops. [gate-stop]
+    """
+    if stop is not None and number == gate.mechanism.stop_after:
+        gate._stopped = bool(gate.agree(int(stop(seen))))
+    return state if gate.stopped else update(seen)
 
 
 def concatenate_outputs(outputs: Sequence[PyTree]) -> PyTree:

@@ -83,6 +83,8 @@ class NoisySums:
     the event is the same (PROOFS.md, Theorem 1S).
     With ``as_integers``, a release is the lattice points themselves, as integers of 32 bits, which sites
     can mask and add up; the real numbers would be those times ``grid``.
+    With ``stop_after``, the run may stop for good after so many steps, by what they released; see
+    ``stopped_event``. Zero: it goes through all steps.
     """
 
     sampling_rate: float
@@ -95,6 +97,7 @@ class NoisySums:
     secrets: bool = False
     rounds: int = 1
     as_integers: bool = False
+    stop_after: int = 0
 
     def __post_init__(self) -> None:
         _validate.rate("sampling_rate", self.sampling_rate)
@@ -110,6 +113,9 @@ class NoisySums:
             _validate.count("the steps of a phase", steps)
         if sum(steps for _, steps in self.phases) != self.num_steps:
             raise InvalidArgument("The steps of the noise schedule must add up to num_steps.")
+        _validate.count("stop_after", self.stop_after, least=0)
+        if self.stop_after >= self.num_steps:
+            raise InvalidArgument("A run can stop only before its last step: lower stop_after.")
         _ = self.lattice  # refuses a lattice that would be too coarse
 
     @property
@@ -122,20 +128,31 @@ class NoisySums:
     @property
     def event(self) -> DpEvent:
         """The event to account for: of the very numbers that are executed."""
-        if any(scale == 0 for scale, _ in self.phases):
+        return self._event_until(self.num_steps)
+
+    @property
+    def stopped_event(self) -> DpEvent | None:
+        """The event of a run that stops after ``stop_after`` steps; None if it never stops. [stop-event]"""
+        return self._event_until(self.stop_after) if self.stop_after else None
+
+    def _event_until(self, steps: int) -> DpEvent:
+        """The event of the first steps."""
+        counted = self._counted(steps)
+        if any(scale == 0 for scale, _ in counted):
             return NonPrivateDpEvent()
         if self.laplace:
             return events.compose(
-                *(events.repeat(events.laplace(scale), steps) for scale, steps in self._counted)
+                *(events.repeat(events.laplace(scale), number) for scale, number in counted)
             )
-        return events.sampled_gaussian(list(self._counted), self.sampling_rate)
+        return events.sampled_gaussian(list(counted), self.sampling_rate)
 
-    @property
-    def _counted(self) -> tuple[tuple[float, int], ...]:
-        """How many steps each multiplier holds for in all: composition does not depend on the order."""
-        total = dict[float, int]()
-        for scale, steps in self.phases:
-            total[scale] = total.get(scale, 0) + steps
+    def _counted(self, steps: int) -> tuple[tuple[float, int], ...]:
+        """How many of the first steps each multiplier holds for: composition does not depend on the order."""
+        total, left = dict[float, int](), steps
+        for scale, length in self.phases:
+            if here := min(length, left):
+                total[scale] = total.get(scale, 0) + here
+                left -= here
         return tuple(total.items())
 
     @property
@@ -205,13 +222,21 @@ class NoisySums:
         if isinstance(self.noise_multiplier, tuple):  # as many phases
             ends = [steps * i // len(self.phases) for i in range(len(self.phases) + 1)]
             noise = tuple((1.0, end - start) for start, end in pairwise(ends) if end > start)
-        short = replace(self, num_steps=steps, sampling_rate=rate, noise_multiplier=noise, rounds=1)
+        short = replace(
+            self,
+            num_steps=steps,
+            sampling_rate=rate,
+            noise_multiplier=noise,
+            rounds=1,
+            stop_after=0,
+        )
         return short, round(batch / rate)
 
     def explain(self, unit: str, many: str) -> list[str]:
         """Lines for people."""
-        by_turns = " or " if len(self._counted) < len(self.phases) else ", then "
-        noise = by_turns.join(f"{scale:.4g}" for scale, _ in self._counted)
+        counted = self._counted(self.num_steps)
+        by_turns = " or " if len(counted) < len(self.phases) else ", then "
+        noise = by_turns.join(f"{scale:.4g}" for scale, _ in counted)
         share = f"a random {self.sampling_rate:.3g} of the {many}"
         return [
             f"{self.num_steps} steps, each on {f'all {many}' if self.uses_all_units else share}.",
@@ -247,6 +272,16 @@ class Stages:
 def has_secrets(mechanism: Mechanism) -> bool:
     """Whether a mechanism gives units secret bits of their own."""
     return type(mechanism) is NoisySums and mechanism.secrets
+
+
+def stopped_event(mechanism: Mechanism) -> DpEvent | None:
+    """What is executed of a mechanism if it stops early; None if it cannot."""
+    return mechanism.stopped_event if isinstance(mechanism, NoisySums) else None
+
+
+def without_stop(mechanism: Mechanism) -> Mechanism:
+    """The same mechanism, which always goes through all its steps."""
+    return replace(mechanism, stop_after=0) if isinstance(mechanism, NoisySums) else mechanism
 
 
 @dataclass(frozen=True, kw_only=True)
