@@ -315,7 +315,7 @@ def _check_file_count(data: list[Path], workers: int) -> None:
 def _check_headers(request: "Request", data: list[Path], rank: int, workers: int) -> None:
     """Raises if a file that this process reads does not fit the schema, by its header."""
     for path in data[rank::workers]:
-        request.schema.check(path, request.columns)
+        request.schema.check_header(path, request.columns)
 
 
 @contextmanager
