@@ -319,8 +319,9 @@ def _sentences(found: TableCheck, kinds: Mapping[str, Kind], source: Source) -> 
 
 def _column_sentences(name: str, kind: Kind, column: ColumnCheck) -> Iterator[str]:
     by_what: dict[str, Counter[str]] = {}
-    for (what, detail), count in column.causes.items():
+    for (what, detail), count in sorted(column.causes.items()):
         by_what.setdefault(what, Counter())[detail] += count
+    by_what["date"] = _settle_order(by_what.get("date", Counter()))
     total = f"of {column.total:,} cells of {name}"
     for what, details in by_what.items():
         if what == "near":
@@ -333,6 +334,16 @@ def _column_sentences(name: str, kind: Kind, column: ColumnCheck) -> Iterator[st
         )
         for detail, count in groups:
             yield f"{count:,} {total} {_advice(what, detail, details, kind)}."
+
+
+def _settle_order(forms: Counter[str]) -> Counter[str]:
+    """Forms of dates, where those that leave open which number is the month count as the one that does not."""
+    settled = Counter({form: count for form, count in forms.items() if "?" not in form})
+    for form in forms.keys() - settled.keys():
+        pattern = re.escape(form).replace(r"\?", "[dm]")
+        same = [each for each in settled if re.fullmatch(pattern, each)]
+        settled[same[0] if len(same) == 1 else form] += forms[form]
+    return settled
 
 
 def _near_sentences(total: str, details: Counter[str]) -> Iterator[str]:
