@@ -176,7 +176,11 @@ def test_dates_in_a_declared_form(form, read, not_read):
 
 
 def test_dates_of_every_container(tmp_path):
-    days = [dt.datetime(2020, 3, 17, 12), None, dt.datetime(2031, 1, 1)]
+    days = [
+        dt.datetime.fromisoformat("2020-03-17T12:00"),
+        None,
+        dt.datetime.fromisoformat("2031-01-01"),
+    ]
     frame = pd.DataFrame({"x": days})
     zoned = frame["x"].dt.tz_localize("Europe/Berlin")
     arrow = pa.table({"x": days})
