@@ -50,7 +50,9 @@ def fit(
     ctx: typer.Context,
     data: Annotated[
         list[Path],
-        typer.Argument(help="The data: a CSV or Parquet file, or several files of rows."),
+        typer.Argument(
+            help="The data: a file (CSV, Parquet, Excel, Stata, SPSS, SAS), or several files of rows."
+        ),
     ],
     schema: SchemaFile,
     epsilon: Epsilon,
@@ -212,7 +214,7 @@ def resume(
 
 def predict(
     folder: FolderArgument,
-    data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
+    data: Annotated[Path, typer.Argument(help="New rows: a file, as for tacit fit.")],
     out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: print]")] = None,
     interval: Annotated[
         str | None,
