@@ -4,7 +4,7 @@
   scikit-learn estimators `PrivateBayesClassifier` and `PrivateBayesRegressor`.
 - Before a fit: `forecast` with a `Scenario` says what a budget will buy; `tune` searches for settings.
 - Budgets: `Budget`, `Ledger`; more in `tacit.accounting`.
-- Data: `Schema` with the columns `Number`, `Count`, `Binary` and `Category`; `private_scales`;
+- Data: `Schema` with the columns `Number`, `Count`, `Binary`, `Category` and `Date`; `private_scales`;
   `Rows` for models without a schema.
 - Models: `glm`, `conjugate` and `Model`; more in `tacit.models`. NumPyro functions and PyMC models
   need no wrapper.

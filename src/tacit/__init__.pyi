@@ -20,6 +20,7 @@ from .api.tune import tune as tune
 from .data.columns import Binary as Binary
 from .data.columns import Category as Category
 from .data.columns import Count as Count
+from .data.columns import Date as Date
 from .data.columns import Number as Number
 from .data.schema import Schema as Schema
 from .errors import BudgetError as BudgetError

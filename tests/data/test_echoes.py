@@ -10,7 +10,6 @@ import pytest
 
 from tacit import Binary, Budget, Model, Number, Schema, fit
 from tacit.cli.main import main
-from tacit.data.draft import draft, template
 from tacit.errors import InvalidArgument
 from tacit.models import Parameter
 
@@ -37,9 +36,9 @@ MODEL = Model(
 OPENED = {
     "encode": SCHEMA.encode,
     "check": SCHEMA.check,
+    "check header": SCHEMA.check_header,
     "new rows": lambda text: SCHEMA.encode_new(text, ["age"]),
-    "template": template,
-    "draft": lambda text: draft(text, input),
+    "draft": Schema.draft,
     "schema": Schema.from_yaml,
     "names": lambda text: SCHEMA.encode({"age": [1]}, names=str(text)),
     "fit": lambda text: fit(MODEL, text, schema=SCHEMA, budget=Budget(1, 1e-6)),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit import Binary, Category, Count, Number, Rows, Schema
+from tacit import Binary, Category, Count, Date, Number, Rows, Schema
 from tacit.errors import InvalidArgument
 
 NAN = float("nan")
@@ -61,6 +61,20 @@ ODD += [
     np.ones(2),
     [[1]],
 ]
+ODD += [
+    "0,2 kg",
+    "0,2",
+    "0.2 kg",
+    "2kg",
+    "yes",
+    "NO",
+    "b",
+    "bee",
+    "17.03.2020",
+    "2020-03-17",
+    "17.03.20",
+]
+ODD += [dt.datetime(2020, 3, 17, 6, tzinfo=dt.UTC), np.datetime64("2020-03-17T06"), 17032020]
 
 
 def one(kind, values):
@@ -87,6 +101,155 @@ def test_numbers_are_moved_to_the_bounds():
     assert one(Number(0, 4), largest) == [4]
 
 
+def test_numbers_with_their_unit_and_a_decimal_comma():
+    pressure = Number(0, 300, measured_in="mmHg")
+    cells = [
+        "142 mmHg",
+        "142mmHg",
+        " 142.5\u00a0mmHg ",
+        142,
+        "mmHg",
+        "142 kPa",
+        "142 MMHG",
+        "x mmHg",
+    ]
+    assert one(pressure, cells) == [142, 142, 142.5, 142]
+    assert one(Number(0, 300), cells) == [142]
+    comma = Number(0, 2000, decimal=",", measured_in="%")
+    cells = ["71,5", "71,5 %", "1.234,5", "71.5", "72", "1,2,3", 71.5, "1,5e2%", ",5"]
+    assert one(comma, cells) == [71.5, 71.5, 72, 71.5, 150, 0.5]
+    assert one(Number(0, 9, decimal=",", shape=(2,)), objects([["1,5", 2], ["1.5", 2]])) == [
+        [1.5, 2]
+    ]
+    assert one(Count(9, decimal=",", measured_in="beds"), ["2,0", "3 beds"]) == [2, 3]
+
+
+def test_categories_in_other_spellings():
+    wards = Category(["Medical", "surgical"], aliases={"medcial": "Medical", 3: "surgical"})
+    cells = ["Medical", "medical", "medcial", "MEDCIAL", 3, "3.0", "surgical "]
+    assert one(wards, cells) == [0, 0, 1, 1, 1]
+    assert one(wards, pa.array(["medcial", "medical"])) == [0]
+    folded = Category(["Medical", "STRASSE"], aliases={"medcial": "Medical"}, ignore_case=True)
+    assert one(folded, ["mEDICAL", "MEDCIAL", "straße", "na"]) == [0, 0, 1]
+    assert one(Category(["true", "false"], ignore_case=True), np.array([True, False])) == [0, 1]
+    assert one(Category(["1E-05"], ignore_case=True), np.array([1e-5, 2.0])) == [0]
+
+
+DATES = Date("2015-01-01", "2024-12-31")
+
+
+def test_dates_are_days_or_years():
+    cells = ["2020-03-17", "2020/3/17 12:00", "2020-03-17T06:00:00Z", "1999-01-01", "2030-01-01"]
+    assert one(DATES, cells) == [18338, 18338.5, 18338.25, 16436, 20088]
+    assert (dt.date(2020, 3, 17) - dt.date(1970, 1, 1)).days == 18338
+    odd = [
+        "17.03.2020",
+        "2020-02-30",
+        "2020-3",
+        "2020",
+        2020,
+        18338,
+        True,
+        "now",
+        b"x",
+        None,
+        pd.NaT,
+    ]
+    assert one(DATES, objects(odd)) == []
+    years = Date("2015-01-01", "2024-12-31", measured_in="years")
+    assert one(years, ["2015-01-01", "2020-07-02"]) == [2015, 2020.5]  # day 184 of 366
+    assert one(Date("2015-01-01", "2024-12-31", missing="2020-03-17"), [None]) == [18338]
+
+
+@pytest.mark.parametrize(
+    ("form", "read", "not_read"),
+    [
+        ("%d.%m.%Y", ["17.03.2020", "17.3.2020", "2020-03-17"], ["03.17.2020", "17.03.20"]),
+        ("%m/%d/%y", ["03/17/20", "3/17/20"], ["17/03/20", "03/17/2020"]),
+        ("%Y%m%d", ["20200317", 20200317, 20200317.0], ["20201703"]),
+        ("%d.%m.%Y %H:%M", ["17.03.2020 00:00"], ["17.03.2020"]),
+    ],
+)
+def test_dates_in_a_declared_form(form, read, not_read):
+    kind = Date("2015-01-01", "2024-12-31", format=form)
+    assert one(kind, objects([*read, *not_read])) == [18338] * len(read)
+
+
+def test_dates_of_every_container(tmp_path):
+    days = [
+        dt.datetime.fromisoformat("2020-03-17T12:00"),
+        None,
+        dt.datetime.fromisoformat("2031-01-01"),
+    ]
+    frame = pd.DataFrame({"x": days})
+    zoned = frame["x"].dt.tz_localize("Europe/Berlin")
+    arrow = pa.table({"x": days})
+    pq.write_table(arrow, tmp_path / "t.parquet")
+    tables = {
+        "objects": {"x": days},
+        "texts": {"x": [None if day is None else day.isoformat() for day in days]},
+        "numpy": {"x": np.array(days, "M8[ms]")},
+        "pandas": frame,
+        "zoned": {"x": zoned},
+        "pandas objects": frame.astype(object),
+        "pandas categories": frame.astype("category"),
+        "pandas of Arrow": arrow.to_pandas(types_mapper=pd.ArrowDtype),
+        "polars": pl.DataFrame({"x": days}),
+        "zoned polars": pl.DataFrame({"x": days}).with_columns(
+            pl.col("x").dt.replace_time_zone("Europe/Berlin")
+        ),
+        "Arrow": arrow,
+        "zoned Arrow": pa.table({"x": pa.array(zoned)}),
+        "dictionary": pa.table({"x": pa.array(days).dictionary_encode()}),
+        "Parquet": tmp_path / "t.parquet",
+    }
+    for name, table in tables.items():
+        found = Schema({"x": DATES}).encode(table).columns["x"].tolist()
+        assert found == [18338.5, 20088], name
+    whole = [dt.date(2020, 3, 17), None]
+    for table in ({"x": whole}, pl.DataFrame({"x": whole}), pa.table({"x": whole})):
+        assert Schema({"x": DATES}).encode(table).columns["x"].tolist() == [18338]
+
+
+def test_a_date_no_calendar_has_does_not_change_how_others_are_read():
+    seconds = pa.array([1584403200, 2**62, None]).cast(pa.timestamp("s"))
+    for column in (seconds, np.asarray(seconds), seconds.cast(pa.timestamp("s", "UTC"))):
+        assert one(DATES, column)[0] == 18338
+
+
+@pytest.mark.parametrize("column", [np.array([20200317]), np.array([True]), pl.Series([2020.5])])
+def test_numbers_are_no_dates_without_a_form(column):
+    with pytest.raises(InvalidArgument, match="type is that of numbers"):
+        one(DATES, column)
+
+
+WRONG_KINDS = [
+    (lambda: Number(0, 1, decimal=";"), "decimal must be"),
+    (lambda: Category(["a"], aliases={"b": "c"}), "got 'c', which is none"),
+    (lambda: Category(["a", "b"], aliases={"a": "b"}), "new spellings"),
+    (lambda: Category(["a"], aliases=3), "as in"),
+    (lambda: Category(["a", "A"], ignore_case=True), "more than case"),
+    (lambda: Category(["a"], ignore_case="yes"), "True or False"),
+    (lambda: Binary(aliases={"x": "yes"}), "need the labels"),
+    (lambda: Date("2020-01-01", "2019-01-01"), "before high"),
+    (lambda: Date("2020-01-01", "2021-01-01", missing="2022-01-01"), "from low to high"),
+    (lambda: Date("01.01.2020", "2021-01-01"), "low must be a date"),
+    (lambda: Date(2020, 2021), "low must be a date"),
+    (lambda: Date("2020-01-01 12:00", "2021-01-01"), "low must be a date"),
+    (lambda: Date("2020-01-01", "2021-01-01", measured_in="months"), "measured_in"),
+    (lambda: Date("2020-01-01", "2021-01-01", format="%d %B %Y"), "format must be"),
+    (lambda: Date("2020-01-01", "2021-01-01", format="%d.%m"), "format must be"),
+    (lambda: Schema({"x": Number(0, 1)}, sep=", "), "sep must be one character"),
+    (lambda: Schema({"x": Number(0, 1)}, sep="."), "sep must be one character"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG_KINDS)
+def test_spellings_that_cannot_be(make, said):
+    with pytest.raises(InvalidArgument, match=said):
+        make()
+
+
 @pytest.mark.parametrize(
     "odd", [None, NAN, "abc", pd.NA, pd.NaT, Decimal(1), "1_0", [1], 1j, Rude(), RudeNumber()]
 )
@@ -107,10 +270,21 @@ def test_counts_are_rounded():
 
 
 def test_binary():
-    assert one(Binary(), [True, 0, 1.0, "1", "false", 2, "yes", None]) == [1, 0, 1, 1, 0]
+    assert one(Binary(), [True, 0, 1.0, "1", "false", 2, "yes", None]) == [1, 0, 1, 1, 0, 1]
     assert one(Binary(missing=1), np.array([0.0, 1.0, NAN, 0.5])) == [0, 1, 1, 1]
     assert one(Binary(), np.array([True, False])) == [1, 0]
-    assert one(Binary(yes="y", no="n"), ["n", "y", "1", True, 0]) == [0, 1]
+    assert one(Binary(), ["Yes", "no", "Y", " n ", "tRUE", "False", "ja", "t"]) == [
+        1,
+        0,
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert one(Binary(yes="y", no="n"), ["n", "y", "1", True, 0, "Y"]) == [0, 1]
+    assert one(Binary(yes="y", no="n", ignore_case=True), ["N", "Y", "yes"]) == [0, 1]
+    spelled = Binary(yes="dead", no="alive", aliases={"dec.": "dead", 9: "alive"})
+    assert one(spelled, ["dec.", 9, 9.0, "alive", "Dead"]) == [1, 0, 0, 0]
     assert one(Binary(yes=2, no=1), np.array([1, 2, 0], np.uint8)) == [0, 1]
 
 
@@ -424,7 +598,7 @@ def test_identifiers_of_floats_are_refused_by_their_type(container, tmp_path):
         column = FLOATS[container](some)
         table = {"x": np.zeros(len(ids)), "p": column}
         with pytest.raises(InvalidArgument, match="as text or as whole numbers") as caught:
-            schema.check(table)
+            schema.check_header(table)
         assert str(caught.value).count(".") == 1
         for read in (schema.encode, lambda held: Rows.by_person({"x": held["x"]}, held["p"], 1)):
             with pytest.raises(InvalidArgument, match="as text or as whole numbers"):
@@ -511,6 +685,13 @@ KINDS = st.sampled_from(
         Category(["A", "B", 3]),
         Category(["A", "B"], other="other"),
         Category(["A", 0], other="other", missing="other"),
+        Number(0.1, 3, decimal=",", measured_in="kg"),
+        Count(3, decimal=",", measured_in="kg", missing=1),
+        Binary(yes="b", no="other", aliases={"bee": "b", 3: "other"}, ignore_case=True),
+        Category(["b", "A"], aliases={"bee": "b"}, ignore_case=True),
+        Date("2019-01-01", "2021-01-01", measured_in="years"),
+        Date("2019-01-01", "2021-01-01", format="%d.%m.%y", missing="2020-01-01"),
+        Date("2019-01-01", "2021-01-01", format="%d%m%Y"),
     ]
 )
 CELLS = st.one_of(
@@ -525,7 +706,7 @@ CELLS = st.one_of(
 def limits(kind):
     if isinstance(kind, Number):
         return (-1, 1) if kind.scaled else (kind.low, kind.high)
-    if isinstance(kind, Count):
+    if isinstance(kind, Count | Date):
         return kind.low, kind.high
     return 0, (1 if isinstance(kind, Binary) else kind.size - 1)
 
@@ -553,7 +734,11 @@ def test_each_row_by_itself_and_within_bounds(kind, cells, random):
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(width=32), max_size=5), KINDS.filter(lambda kind: not kind.shape))
+@given(
+    st.lists(st.floats(width=32), max_size=5),
+    # Without a form, a column of numbers cannot be dates, and is refused.
+    KINDS.filter(lambda kind: not kind.shape and (kind.kind != "date" or kind.format)),
+)
 def test_float_columns_as_their_cells(cells, kind):
     assert one(kind, np.array(cells, np.float64)) == one(kind, cells)
     assert one(kind, pd.Series(cells, dtype="Float64")) == one(kind, cells)
@@ -577,13 +762,13 @@ def test_the_table_is_not_changed():
 
 
 BAD = {
-    "datetime": ({"x": np.array(["2020-01-01"], "M8[D]")}, "datetime64"),
+    "datetime": ({"x": np.array(["2020-01-01"], "M8[D]")}, "of dates"),
     "timedelta": ({"x": pd.Series(pd.to_timedelta([1]))}, "timedelta64"),
-    "dates": ({"x": pl.Series([dt.date(2020, 1, 1)])}, "Date"),
-    "Arrow dates": ({"x": pa.array([dt.date(2020, 1, 1)])}, "date32"),
+    "dates": ({"x": pl.Series([dt.date(2020, 1, 1)])}, "of dates"),
+    "Arrow dates": ({"x": pa.array([dt.date(2020, 1, 1)])}, "of dates"),
     "categories of dates": (
         {"x": pd.Series(pd.date_range("2020", periods=1)).astype("category")},
-        "dat",
+        "of dates",
     ),
     "periods": ({"x": pd.period_range("2020", periods=1, freq="D")}, "period"),
     "complex": ({"x": np.array([1j])}, "complex128"),

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from tacit.data import csv
 from tacit.data.arrow import array_cells
-from tacit.data.cells import PADDING, Cells, Texts, parse_number, read_labels, read_numbers
+from tacit.data.cells import (
+    PADDING,
+    Cells,
+    NumberFormat,
+    Texts,
+    parse_number,
+    read_dates,
+    read_labels,
+    read_numbers,
+)
 from tacit.data.people import People
 
 TABLE = {"A": 0, " B": 1, "3": 2, "NA": 3, "\ufffd": 4, "a level of more than 24 bytes": 5}
@@ -18,6 +27,7 @@ NASTY = [
     *("0.1000000000000000055511151231257827", "2.2250738585072011e-308", "5-3", "1.2.3", "true", "FALSE"),
     *("A", " A", "B", " B", "3", "NA", "?", "null", "None", "\ufffd", "é", "a level of more than 24 bytes"),
     *("P-0017", "f" * 36, "x" * 90, "x" * 90, "", '"', '""', '"A"', '"A', 'A"', '"A,B"', '"a ""b"""', '"\r"'),
+    *("1,5", "1,5kg", "-3 kg", "1.5 kg", "2020-03-17", "17.03.2020", "2020-03-17 12:30", "a", "Na", "1,5,5"),
     *("\0", "5\0", "\ufeff5", "\u2028", "\x85", "\r", "A\r"),
 ]  # fmt: skip
 CELLS = st.one_of(
@@ -47,8 +57,16 @@ def one_by_one(raw, separator, width):
 
 
 def agree(found, expected):
+    for form in (NumberFormat(), NumberFormat(",", "kg"), NumberFormat(".", "5")):
+        np.testing.assert_array_equal(
+            read_numbers(found, (), form).view(np.uint64),
+            read_numbers(expected, (), form).view(np.uint64),
+        )
+    for form in (None, "%d.%m.%Y"):
+        np.testing.assert_array_equal(read_dates(found, form), read_dates(expected, form))
+    folded = {"a": 7, "na": 8}
     np.testing.assert_array_equal(
-        read_numbers(found, ()).view(np.uint64), read_numbers(expected, ()).view(np.uint64)
+        read_labels(found, TABLE, folded), read_labels(expected, TABLE, folded)
     )
     for table in (TABLE, {"": 0}, {}):
         np.testing.assert_array_equal(read_labels(found, table), read_labels(expected, table))

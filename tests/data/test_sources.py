@@ -270,7 +270,12 @@ FAULTS = {
         ),
         "damaged",
     ),
-    "table.xlsx": (lambda path: path.write_text("4321"), "unknown file extension"),
+    "table.xls": (lambda path: path.write_text("4321"), "unknown file extension"),
+    "text.xlsx": (lambda path: path.write_text("4321"), "damaged"),
+    "text.sav": (lambda path: path.write_text("4321"), "damaged"),
+    "text.dta": (lambda path: path.write_text("4321"), "damaged"),
+    "text.sas7bdat": (lambda path: path.write_text("4321"), "damaged"),
+    "text.xpt": (lambda path: path.write_text("4321"), "damaged"),
     "table": (lambda path: path.write_text("age\n4321"), "unknown file extension"),
     "text.parquet": (lambda path: path.write_text("age\n4321\n"), "Parquet"),
     "text.feather": (lambda path: path.write_text("age\n4321\n"), "Arrow"),
@@ -278,7 +283,7 @@ FAULTS = {
     "pages.parquet": (damaged, "damaged"),
     "dates.parquet": (
         lambda path: parquet.write_table(pa.table({"age": pa.array([4321], pa.date32())}), path),
-        "date32",
+        "of dates",
     ),
     "text.npy": (lambda path: path.write_text("4321"), "NumPy"),
     "objects.npy": (lambda path: np.save(path, np.array([{}], object)), "NumPy"),
@@ -346,7 +351,7 @@ def test_a_type_of_which_every_cell_would_be_missing_is_refused(tmp_path, name, 
         tables.append(pl.from_arrow(table))
     for each in tables:
         with pytest.raises(InvalidArgument, match="'x' must h") as refused:
-            Schema({"x": kind, "y": Count(9)}).check(each)
+            Schema({"x": kind, "y": Count(9)}).check_header(each)
         assert "Smith" not in str(refused.value)
 
 

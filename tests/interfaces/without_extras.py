@@ -133,6 +133,15 @@ def no_parquet():
     assert main("shard x.parquet --into 2".split()) == 2
 
 
+def no_tables():
+    from tacit.cli.main import main
+
+    Path("x.yaml").write_text("columns:\n  x: {kind: number, low: 0, high: 1}\n")
+    for name in ("x.xlsx", "x.sav"):
+        Path(name).write_bytes(b"x")
+        assert main(["schema", "check", "x.yaml", name]) == 2
+
+
 def no_plots():
     from tacit.errors import MissingPackage
 

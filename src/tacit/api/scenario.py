@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 
 from tacit import _validate
 from tacit._typing import Floats
-from tacit.data.columns import Binary, Category, Count, Kind, Number
+from tacit.data.columns import Binary, Category, Count, Date, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 
@@ -265,11 +265,12 @@ def _draw_column(
         normals = rng.normal(size=(len(normals), *column.shape))
     found = _draw_numbers(name, column, expected, normals)
     found = np.rint(found) if isinstance(column, Count) else found
-    return np.asarray(np.clip(found, column.low, column.high))
+    inside = np.asarray(np.clip(found, column.low, column.high))
+    return column.to_moments(inside) if isinstance(column, Date) else inside
 
 
 def _draw_numbers(
-    name: str, column: Number | Count, expected: ColumnDistribution | None, normals: Floats
+    name: str, column: Number | Count | Date, expected: ColumnDistribution | None, normals: Floats
 ) -> NDArray[np.generic]:
     given = {} if expected is None else expected
     if isinstance(given, Mapping) and all(map(_is_number, given.values())):

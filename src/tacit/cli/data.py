@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,19 +36,39 @@ def draft(
         bool, typer.Option("--no-input", help="Ask no questions; write a template to fill in.")
     ] = False,
 ) -> None:
-    """Write a schema from the header of a table and your answers. Reads no rows."""
-    from tacit.data import draft as drafting  # it takes longer to import than to print help
+    """Write a schema from the header of a table and your answers. Reads no rows.
 
+    Ctrl-C keeps the answers in the file, and the same command goes on with it later.
+    """
+    from tacit.data.draft import BACK, Draft  # it takes longer to import than to print help
+    from tacit.data.schema import TO_FILL_IN, read_text
+
+    drafted = Draft.of(data)
     if out.exists():
-        raise InvalidArgument(f"{out} already exists; pass another file with --out.")
+        if no_input or TO_FILL_IN not in read_text(out):
+            raise InvalidArgument(f"{out} already exists; pass another file with --out.")
+        drafted.resume(out)
     if no_input:
-        text = drafting.template(data)
         with _creating(out):
-            out.write_text(text, encoding="utf-8")
+            drafted.to_yaml(out)
         typer.echo(f"Wrote {out}. Fill in the public facts about each column.")
         return
-    with _creating(out):  # before asking anything
-        drafting.draft(data, _prompt).to_yaml(out)
+    with nullcontext() if out.exists() else _creating(out):  # before asking anything
+        known = len(drafted.to_fill_in)
+        typer.echo(
+            f"Enter {BACK} to go back to the question before. Ctrl-C keeps the answers for later."
+        )
+        try:
+            drafted.ask(_prompt).to_yaml(out)
+        except (KeyboardInterrupt, typer.Abort):
+            left = len(drafted.to_fill_in)
+            if left == known:
+                raise
+            drafted.to_yaml(out)
+            typer.echo(
+                f"\nKept the answers in {out}; {left} columns are left. The same command goes on with them."
+            )
+            raise typer.Exit(130) from None
     typer.echo(f"Wrote {out}.")
 
 
@@ -76,13 +96,39 @@ def _prompt(question: str) -> str:
 @app.command()
 def check(
     schema: Annotated[Path, typer.Argument(help="Schema, a YAML file.")],
-    data: Annotated[Path | None, typer.Argument(help="A CSV or Parquet file.")] = None,
+    data: Annotated[Path | None, typer.Argument(help="The data, a file.")] = None,
+    rows: Annotated[
+        bool,
+        typer.Option(
+            "--rows",
+            help="Count which cells can be read, and say why others cannot. Not private: for your own screen.",
+        ),
+    ] = False,
 ) -> None:
-    """Check a schema, and whether the header of a table has its columns."""
+    """Check a schema, and whether the header of a table has its columns. Reads no rows without --rows."""
     declared = tacit.Schema.from_yaml(schema)
+    if rows and data is None:
+        raise InvalidArgument("--rows needs the data: tacit schema check SCHEMA DATA --rows.")
     if data is not None:
-        declared.check(data)
+        declared.check_header(data)
     typer.echo(declared)
+    if data is not None:
+        typer.echo(_describe_header(declared, data))
+    if rows and data is not None:
+        typer.echo(f"\n{declared.check(data)}")
+
+
+def _describe_header(schema: "tacit.Schema", data: Path) -> str:
+    """What a table's header says: that it fits, and what separates cells."""
+    from tacit.data.csv import SEPARATORS
+    from tacit.data.sources import open_source
+
+    source = open_source(data, schema.sep)
+    if source.sep is None:
+        return f"The header of {data} has these columns."
+    words = SEPARATORS.get(source.sep, repr(source.sep))
+    origin = "by its header" if schema.sep is None else "as the schema says"
+    return f"The header of {data} has these columns. Cells are separated by {words}, {origin}."
 
 
 @app.command()

@@ -51,7 +51,9 @@ def fit(
     ctx: typer.Context,
     data: Annotated[
         list[Path] | None,
-        typer.Argument(help="The data: a CSV or Parquet file, or several files of rows."),
+        typer.Argument(
+            help="The data: a file (CSV, Parquet, Excel, Stata, SPSS, SAS), or several files of rows."
+        ),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -250,7 +252,7 @@ def resume(
 
 def predict(
     folder: FolderArgument,
-    data: Annotated[Path, typer.Argument(help="New rows: a CSV or Parquet file.")],
+    data: Annotated[Path, typer.Argument(help="New rows: a file, as for tacit fit.")],
     out: Annotated[Path | None, typer.Option(help="CSV file to write. [default: print]")] = None,
     interval: Annotated[
         str | None,
@@ -353,7 +355,7 @@ def _check_file_count(data: list[Path], workers: int) -> None:
 def _check_headers(request: "Request", data: list[Path], rank: int, workers: int) -> None:
     """Raises if a file that this process reads does not fit the schema, by its header."""
     for path in data[rank::workers]:
-        request.schema.check(path, request.columns)
+        request.schema.check_header(path, request.columns)
 
 
 @contextmanager

@@ -15,7 +15,9 @@ AdjacencyName = Annotated[
     str,
     typer.Option("--adjacency", help="Neighbouring data sets: add-remove or replace."),
 ]
-Table = Annotated[Path, typer.Argument(help="A CSV or Parquet file.")]
+Table = Annotated[
+    Path, typer.Argument(help="The data: a CSV, Parquet, Excel, Stata, SPSS or SAS file.")
+]
 SchemaFile = Annotated[
     Path, typer.Option("--schema", "-s", help="The schema of the data, a YAML file.")
 ]

@@ -641,7 +641,7 @@ def write_predictions(
             else:
                 named = [f"{level} {end}" for level in levels]
                 columns |= dict(zip(named, values.T, strict=True))
-    given = _given_cells(data)
+    given = _given_cells(data, None if posterior.schema is None else posterior.schema.sep)
     # A column of the rows that is called like a prediction keeps its name.
     header = [*given, *(f"predicted {name}" if name in given else name for name in columns)]
     predicted = ([_format_cell(value) for value in values] for values in columns.values())
@@ -656,9 +656,9 @@ def write_predictions(
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
 
 
-def _given_cells(data: TableLike) -> dict[str, list[str]]:
+def _given_cells(data: TableLike, sep: str | None) -> dict[str, list[str]]:
     """The cells of new rows as text, by column; none of a table without columns."""
-    source = open_source(data)
+    source = open_source(data, sep)
     found: dict[str, list[str]] = {str(name): [] for name in source.names}
     wanted: Sequence[Any] = tuple(source.names)
     if not wanted:
@@ -679,6 +679,8 @@ def _given_cells(data: TableLike) -> dict[str, list[str]]:
 
 
 def _cell_text(value: object) -> str:
+    if value is None:
+        return ""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

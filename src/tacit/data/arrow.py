@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyarrow import types
+from pyarrow import compute, types
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from tacit import _validate
@@ -49,14 +49,17 @@ def array_cells(name: str, column: pa.Array | pa.ChunkedArray) -> Cells:
     kind = column.type
     if types.is_dictionary(kind):
         return array_cells(name, column.cast(kind.value_type))
-    if types.is_temporal(kind):
+    if types.is_timestamp(kind) and kind.tz is not None:
+        column = compute.local_timestamp(column)  # the date and time of the place
+    if types.is_temporal(kind) and not (types.is_date(kind) or types.is_timestamp(kind)):
         raise column_type_error(name, kind)
     rounded = types.is_floating(kind)
     if types.is_decimal(kind):
         rounded = loses_digits(kind.precision, kind.scale)
         column, kind = column.cast(pa.float64()), pa.float64()
     if types.is_primitive(kind):
-        if not column.null_count:  # not copied, unless it is in several pieces or Booleans
+        # Not copied, unless it is in several pieces or Booleans. Of dates, those that are missing are marked.
+        if not column.null_count or types.is_temporal(kind):
             return Cells(np.asarray(column), rounded=rounded)
         filler = pa.scalar(0).cast(kind)
         values = np.asarray(column.fill_null(filler))
@@ -118,6 +121,8 @@ def _likely_kind(type_: pa.DataType) -> str | None:
         return "number"
     if types.is_boolean(type_):
         return "binary"
+    if types.is_date(type_) or types.is_timestamp(type_):
+        return "date"
     return "category" if types.is_string(type_) or types.is_large_string(type_) else None
 
 
@@ -240,7 +245,7 @@ def _person_type(header: pa.Schema, person: str, path: Path) -> str:
     if header.names.count(person) != 1:
         raise InvalidArgument(f"{path} must have one column {person!r}, which identifies people.")
     blank = read_column(header.empty_table(), person)
-    if blank.shape or not blank.readable:
+    if blank.shape or blank.is_dates or not blank.readable:
         raise InvalidArgument(f"Column {person!r} must identify one person in each row.")
     People().codes(blank)  # refuses types that cannot identify people
     return str(header.field(person).type)

@@ -3,15 +3,19 @@
 How a cell is read never depends on other cells. A reader such as ``pandas.read_csv`` may turn a whole column into
 text because of one odd cell. So text that spells a number is read as that number, and 3, 3.0, "3" and "3.0" are the
 same label. The text of a label is looked up as it is, and then without the spaces around it. If it is not found, and
-is one of the usual spellings of "no value", it is missing.
+is one of the usual spellings of "no value", it is missing. What a schema declares about the spelling of a column (a
+decimal comma, a unit of measurement, a format of dates) is public and holds for all of its cells.
 
 Text is read without a loop over cells where that is exact: equal cells are read once, and plain decimals are added up
 digit by digit. Every other cell is read by the function of one cell.
 """
 
+import datetime as dt
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,13 +29,14 @@ _EXACT_IN_FLOAT64 = np.uint64(2**53)  # up to which floats represent all whole n
 
 
 def parse_decimals(
-    characters: NDArray[np.uint8], sizes: NDArray[np.int64]
+    characters: NDArray[np.uint8], sizes: NDArray[np.int64], mark: str = "."
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Numbers that are spelled as a sign, digits and a decimal point.
 
     Args:
         characters: A row of characters for each cell, zeros after its last one.
         sizes: The number of characters of each.
+        mark: What is written for the decimal point.
 
     Returns:
         What ``float`` makes of each cell, and which cells that holds for. The others are not such decimals,
@@ -48,7 +53,7 @@ def parse_decimals(
         whole += digit * is_digit
         digits += is_digit
         after += is_digit & (points > 0)
-        points += column == ord(".")
+        points += column == ord(mark)
     first = columns[0] if longest else np.zeros(len(sizes), np.uint8)
     minus = first == ord("-")
     signs = minus | (first == ord("+"))
@@ -142,11 +147,11 @@ class Texts:
         except UnicodeDecodeError:
             return raw if self.known else raw.decode("utf-8", "replace")
 
-    def numbers(self, read: Callable[[object], float]) -> NDArray[np.float64]:
-        """What ``read`` says of each cell, if it reads plain decimals as Python does."""
+    def numbers(self, read: Callable[[object], float], mark: str = ".") -> NDArray[np.float64]:
+        """What ``read`` says of each cell, if it reads plain decimals as Python does, with that decimal mark."""
         there, width = self._short(MAX_DECIMAL_LENGTH)
         characters = self._words(there, width).view(np.uint8)
-        values, plain = parse_decimals(characters, self.sizes[there])
+        values, plain = parse_decimals(characters, self.sizes[there], mark)
         if len(values) == len(self) and plain.all():
             return values
         found, rest = np.empty(len(self)), np.ones(len(self), np.bool_)
@@ -173,6 +178,10 @@ class Texts:
         rest = np.ones(len(self), np.bool_)
         rest[there] = ~hits
         return self._read(np.flatnonzero(rest), found, read)
+
+    def each(self, read: Callable[[object], float]) -> NDArray[np.float64]:
+        """What ``read`` says of each cell."""
+        return self._read(np.arange(len(self)), np.empty(len(self)), read)
 
     def _read(
         self, rows: RowIndices, found: NDArray[_Number], read: Callable[[object], float]
@@ -305,16 +314,49 @@ class Cells(NamedTuple):
     """Whether whole numbers of this type may have been rounded on the way, so that two of them became equal:
     floats, and decimals with more digits. Containers turn whole numbers into floats if one is missing."""
 
+    @property
+    def is_dates(self) -> bool:
+        """Whether the column's type is that of dates, with or without a time."""
+        return not isinstance(self.values, Texts) and self.values.dtype.kind == "M"
+
     def part(self, start: int, stop: int) -> "Cells":
         """Some of the rows."""
         present = None if self.present is None else self.present[start:stop]
         return self._replace(values=self.values[start:stop], present=present)
 
 
-def parse_number(cell: object) -> float:
+class LabelledNumber(float):
+    """A number with a label, as data sets of Stata and SPSS have them: as a level, either of them."""
+
+    label: str
+
+    def __new__(cls, number: float, label: str) -> Self:
+        """The number and its label."""
+        found = super().__new__(cls, number)
+        found.label = label
+        return found
+
+
+class NumberFormat(NamedTuple):
+    """How the text of a column spells numbers."""
+
+    decimal: str = "."
+    """The decimal mark."""
+    unit: str | None = None
+    """A unit of measurement that may follow a number."""
+
+
+PLAIN_NUMBERS = NumberFormat()
+_NO_LABELS: Mapping[str, int] = MappingProxyType({})
+
+
+def parse_number(cell: object, spelled: NumberFormat = PLAIN_NUMBERS) -> float:
     """The number in a cell, also of text that spells a number; otherwise NaN."""
     if isinstance(cell, str):  # first, because a file has millions of them
-        return _parse_text(cell)
+        found, unit = _parse_text(cell, spelled.decimal), spelled.unit
+        if unit is not None and math.isnan(found) and cell.rstrip().endswith(unit):
+            found = _parse_text(cell.rstrip().removesuffix(unit), spelled.decimal)
+        return found
     if isinstance(cell, _NUMBER_TYPES):
         try:
             return float(cell)
@@ -325,11 +367,128 @@ def parse_number(cell: object) -> float:
     return math.nan
 
 
-def _parse_text(text: str) -> float:
+def _parse_text(text: str, decimal: str = ".") -> float:
+    if decimal != ".":
+        # A point could separate thousands, so it is not taken for a decimal mark as well.
+        text = "" if "." in text else text.replace(decimal, ".")
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
         return float(BOOLEAN_TEXTS.get(text.strip(), math.nan))
+
+
+# A date with the year first, and perhaps a time. Zones are ignored: the date is that of the place.
+_YEAR_FIRST = re.compile(
+    r"(?P<Y>[0-9]{4})([-/.])(?P<m>[0-9]{1,2})\2(?P<d>[0-9]{1,2})"
+    r"(?:[T ](?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2})(?:\.[0-9]*)?)?(?:Z|[+-][0-9:]{2,6})?)?"
+)
+# The letters of ``strptime`` for numbers. Names of days and months would depend on the language of the machine.
+_DATE_LETTERS = {"Y": "[0-9]{4}", "y": "[0-9]{2}"} | dict.fromkeys("mdHMS", "[0-9]{1,2}")
+EPOCH = dt.date(1970, 1, 1)
+_DAY = np.timedelta64(1, "D")
+
+
+@lru_cache(maxsize=64)
+def date_pattern(form: str) -> re.Pattern[str] | None:
+    """What dates look like that are written in a form such as ``"%d.%m.%Y"``; None if that is no form."""
+    pieces = re.split(r"%(.)", form)
+    letters = pieces[1::2]
+    known = {*letters} <= {*_DATE_LETTERS} and len({*letters}) == len(letters)
+    if not known or not {"d", "m"} <= {*letters} or len({"Y", "y"} & {*letters}) != 1:
+        return None
+    parts = [
+        f"(?P<{each}>{_DATE_LETTERS[each]})" if place % 2 else re.escape(each)
+        for place, each in enumerate(pieces)
+    ]
+    return re.compile("".join(parts))
+
+
+def parse_date(cell: object, form: str | None = None) -> float:
+    """The date in a cell as days since 1970, with the time of day as a fraction; NaN for anything else.
+
+    Args:
+        cell: A date of any library, or text: a date with the year first, such as 2020-03-17, or one of the
+            form.
+        form: How dates are written, in the letters of ``strptime``.
+    """
+    try:
+        if isinstance(cell, np.datetime64):
+            return float(days_since_epoch(np.asarray(cell)))
+        if isinstance(cell, dt.datetime):
+            return _moment_days(cell)
+        if isinstance(cell, dt.date):
+            return float(cell.toordinal() - EPOCH.toordinal())
+        if not isinstance(cell, str) and form is None:
+            return math.nan
+        text = label_text(cell)
+        return math.nan if text is None else _parse_date_text(text.strip(), form)
+    except Exception:  # noqa: BLE001 objects may raise anything, and no error may show a cell
+        return math.nan
+
+
+def _moment_days(moment: dt.datetime) -> float:
+    seconds = 3600 * moment.hour + 60 * moment.minute + moment.second + moment.microsecond / 1e6
+    return float(moment.toordinal() - EPOCH.toordinal() + seconds / 86400)
+
+
+def _parse_date_text(text: str, form: str | None) -> float:
+    wanted = None if form is None else date_pattern(form)
+    found = None if wanted is None else wanted.fullmatch(text)
+    found = _YEAR_FIRST.fullmatch(text) if found is None else found
+    if found is None:
+        return math.nan
+    part = {letter: int(digits or 0) for letter, digits in found.groupdict().items()}
+    year = part["Y"] if "Y" in part else part["y"] + (2000 if part["y"] < 69 else 1900)  # as POSIX
+    hour, minute, second = (part.get(letter, 0) for letter in "HMS")
+    day = dt.date(year, part["m"], part["d"])
+    return _moment_days(dt.datetime.combine(day, dt.time(hour, minute, second)))
+
+
+def days_since_epoch(moments: NDArray[np.datetime64]) -> NDArray[np.float64]:
+    """Moments as days since 1970, with the time of day as a fraction; NaN for those that are missing."""
+    whole = moments.astype("M8[D]")
+    days = whole.astype(np.int64) + (moments - whole) / _DAY
+    return np.where(np.isnat(moments), np.nan, days)
+
+
+def years_of_days(days: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Days since 1970 as calendar years: 2020.5 is the middle of 2020. NaN where the days are."""
+    # No calendar is needed beyond the years that a date can have, and NumPy's would overflow.
+    inside = np.clip(np.nan_to_num(days), -719162.0, 2932897.0)
+    year = np.floor(inside).astype("M8[D]").astype("M8[Y]")
+    start, end = (each.astype("M8[D]").astype(np.int64) for each in (year, year + 1))
+    years = 1970 + year.astype(np.int64) + (inside - start) / (end - start)
+    return np.where(np.isnan(days), np.nan, years)
+
+
+def days_of_years(years: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The inverse of `years_of_days`."""
+    whole = np.floor(years)
+    year = (whole.astype(np.int64) - 1970).astype("M8[Y]")
+    start, end = (each.astype("M8[D]").astype(np.int64) for each in (year, year + 1))
+    return np.asarray(start + (years - whole) * (end - start))
+
+
+def read_dates(cells: Cells, form: str | None) -> NDArray[np.float64]:
+    """Every cell as days since 1970; NaN where missing."""
+    values = cells.values
+    if isinstance(values, Texts):
+        days = values.each(lambda cell: parse_date(cell, form))
+    elif values.dtype.kind == "M":
+        days = days_since_epoch(np.asarray(values, values.dtype))
+    else:
+        days = np.fromiter((parse_date(cell, form) for cell in values), np.float64, len(values))
+    return days if cells.present is None else np.where(cells.present, days, np.nan)
+
+
+def is_missing(cell: object) -> bool:
+    """Whether a cell says that there is no value: nothing, NaN, or one of the usual words for it."""
+    try:
+        if isinstance(cell, str):
+            return normalised_text(cell) in MISSING_TEXTS
+        return cell is None or bool(cell != cell)  # noqa: PLR0124 NaN differs from itself
+    except Exception:  # noqa: BLE001 as pandas.NA does, which is neither equal nor different
+        return True
 
 
 def label_text(cell: object) -> str | None:
@@ -387,18 +546,20 @@ def _integer_text(value: int) -> str:
     return str(value) if value.bit_length() < 2000 else hex(value)
 
 
-def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def read_numbers(
+    cells: Cells, shape: tuple[int, ...], spelled: NumberFormat = PLAIN_NUMBERS
+) -> NDArray[np.float64]:
     """Every cell as a number, or as an array of ``shape``; NaN where missing."""
     values = cells.values
     with np.errstate(all="ignore"):
         if isinstance(values, Texts):
-            numbers = values.numbers(parse_number)
+            numbers = values.numbers(lambda cell: parse_number(cell, spelled), spelled.decimal)
         elif values.dtype.kind != "O":
             numbers = values.astype(np.float64, copy=False)
         elif values.ndim == 1 and shape:
-            numbers = _read_arrays(values, shape)
+            numbers = _read_arrays(values, shape, spelled)
         else:
-            flat = (parse_number(cell) for cell in values.ravel())
+            flat = (parse_number(cell, spelled) for cell in values.ravel())
             numbers = np.fromiter(flat, np.float64, values.size).reshape(values.shape)
     if cells.present is None:
         return numbers
@@ -408,13 +569,15 @@ def read_numbers(cells: Cells, shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.where(present, numbers, np.nan)
 
 
-def _read_arrays(values: NDArray[np.generic], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _read_arrays(
+    values: NDArray[np.generic], shape: tuple[int, ...], spelled: NumberFormat
+) -> NDArray[np.float64]:
     numbers = np.full((len(values), *shape), np.nan)
     for place, cell in enumerate(values):
         if isinstance(cell, list | tuple | np.ndarray):
             parts = _object_array(cell)
             if parts.shape == shape:
-                flat = (parse_number(part) for part in parts.ravel())
+                flat = (parse_number(part, spelled) for part in parts.ravel())
                 numbers[place] = np.fromiter(flat, np.float64, parts.size).reshape(shape)
     return numbers
 
@@ -430,31 +593,44 @@ def _object_array(cell: object) -> NDArray[np.generic]:
         return np.empty(0, dtype=object)
 
 
-def read_labels(cells: Cells, table: Mapping[str, int]) -> NDArray[np.int32]:
-    """The code of every cell's text in ``table``; `UNKNOWN` or `MISSING` for the others."""
+def read_labels(
+    cells: Cells, table: Mapping[str, int], folded: Mapping[str, int] = _NO_LABELS
+) -> NDArray[np.int32]:
+    """The code of every cell's text in ``table``; `UNKNOWN` or `MISSING` for the others.
+
+    Text that is not in the table is looked up in ``folded`` without regard to case (`str.casefold`).
+    """
     values = cells.values
     if isinstance(values, Texts):
-        codes = values.labels(table, lambda cell: _label_code(cell, table))
+        codes = values.labels(table, lambda cell: _label_code(cell, table, folded))
     elif values.dtype.kind == "O":
-        codes = np.fromiter((_label_code(cell, table) for cell in values), np.int32, len(values))
+        found = (_label_code(cell, table, folded) for cell in values)
+        codes = np.fromiter(found, np.int32, len(values))
     elif values.dtype.kind == "b":
-        yes, no = table.get("True", UNKNOWN), table.get("False", UNKNOWN)
+        yes, no = (_label_code(each, table, folded) for each in (True, False))
         codes = np.where(values, np.int32(yes), np.int32(no))
     else:
-        codes = _number_codes(values, table)
+        codes = _number_codes(values, {**folded, **table})  # the text of a number has no case
     if cells.present is not None:
         codes[~cells.present] = MISSING
     return codes
 
 
-def _label_code(cell: object, table: Mapping[str, int]) -> int:
+def _label_code(cell: object, table: Mapping[str, int], folded: Mapping[str, int]) -> int:
+    if isinstance(cell, LabelledNumber):
+        named, coded = (_label_code(each, table, folded) for each in (cell.label, float(cell)))
+        return coded if named < 0 <= coded else named
     text = label_text(cell)
     if text is None:
         return MISSING
     code = table.get(text)
     if code is None:
         short = normalised_text(text)
-        code = table.get(short, MISSING if short in MISSING_TEXTS else UNKNOWN)
+        code = table.get(short)
+        if code is None and folded:
+            code = folded.get(text.casefold(), folded.get(short.casefold()))
+        if code is None:
+            code = MISSING if short in MISSING_TEXTS else UNKNOWN
     return code
 
 

@@ -2,26 +2,34 @@
 
 Bounds and levels are declared by a person before looking at the data. They must not be read from it: the largest age
 in a table is somebody's age. A value outside the bounds is moved to the nearest bound, whatever the other values are.
+How cells are written (a decimal comma, the words for yes and no, the format of dates) is declared as well.
 """
 
-from collections.abc import Iterable, Sequence
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.data.cells import (
-    BOOLEAN_TEXTS,
+    EPOCH,
     INTEGER_TEXT,
     MISSING,
     UNKNOWN,
     Cells,
+    NumberFormat,
+    date_pattern,
+    days_of_years,
     label_text,
+    parse_date,
+    read_dates,
     read_labels,
     read_numbers,
+    years_of_days,
 )
 from tacit.errors import InvalidArgument
 
@@ -85,12 +93,19 @@ def _check_measured_in(_name: str, value: object) -> str | None:
     return value
 
 
+def _check_decimal(_name: str, value: object) -> str:
+    if value not in (".", ","):
+        raise InvalidArgument(f"decimal must be '.' or ','; got {value!r}.")
+    return str(value)
+
+
 @dataclass(frozen=True)
 class Number:
     """A real number between public bounds, encoded as float32.
 
-    Booleans count as 0 and 1, also as text. Text that spells a number is read as that number. Any
-    other cell that is not a Python or NumPy number is missing.
+    Booleans count as 0 and 1, also as text. Text that spells a number is read as that number, also
+    if the unit in ``measured_in`` follows it, as in "142 mmHg". Any other cell that is not a Python or
+    NumPy number is missing.
 
     Args:
         low: The lower bound. Smaller values, including infinities, are moved to it.
@@ -101,7 +116,9 @@ class Number:
         shape: The shape of the array in each row, if a row holds an array of numbers.
         missing: ``"drop"`` to leave out rows with a missing value, or a public number to replace it
             with, in the column's own unit. In a column of arrays each missing entry is replaced.
-        measured_in: The unit of measurement, for reports.
+        measured_in: The unit of measurement. Reports name it, and cells may end in it.
+        decimal: The decimal mark of numbers that are text, ``"."`` or ``","``. With a comma, text with a
+            point is missing, because the point may separate thousands.
 
     Examples:
         >>> Number(18, 100, measured_in="years").describe()
@@ -121,6 +138,7 @@ class Number:
     shape: tuple[int, ...] = ()
     missing: float | str = DROP
     measured_in: str | None = None
+    decimal: str = "."
 
     kind: ClassVar[str] = "number"
     labels: ClassVar[tuple[str, ...]] = ()
@@ -136,6 +154,7 @@ class Number:
             shape=_check_shape,
             missing=_check_missing,
             measured_in=_check_measured_in,
+            decimal=_check_decimal,
         )
         _check_bounds(self.low, self.high, self.missing)
         if not isinstance(self.scaled, bool):
@@ -180,14 +199,17 @@ class Number:
         high = high if float(high) <= self.high else np.nextafter(high, np.float32(-np.inf))
         return low, high
 
+    def read(self, cells: Cells) -> NDArray[np.float64]:
+        """The numbers in cells, not yet moved to the bounds; NaN where there is none."""
+        return read_numbers(cells, self.shape, NumberFormat(self.decimal, self.measured_in))
+
     def encode(self, cells: Cells) -> Column:
         """Encodes cells, each row by itself."""
-        numbers, present = _fill_missing_numbers(
-            read_numbers(cells, self.shape), self.missing, self.low
-        )
-        return Column(self._place(numbers), present)
+        numbers, present = _fill_missing_numbers(self.read(cells), self.missing, self.low)
+        return Column(self.place(numbers), present)
 
-    def _place(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    def place(self, numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Numbers as they are encoded."""
         inside = np.clip(numbers, self.low, self.high)
         if self.scaled:
             return ((inside - self.low) / (self.high - self.low) * 2 - 1).astype(np.float32)
@@ -200,7 +222,7 @@ class Number:
         size = (count, *self.shape)
         numbers = generator.uniform(self.low, self.high, size)
         extremes = generator.choice([self.low, self.high], size)
-        return self._place(np.where(generator.uniform(size=size) < 0.1, extremes, numbers))
+        return self.place(np.where(generator.uniform(size=size) < 0.1, extremes, numbers))
 
     def describe(self) -> str:
         """The bounds in words."""
@@ -243,7 +265,8 @@ class Count:
         low: The lower bound.
         missing: ``"drop"`` to leave out rows with a missing value, or a public count to replace it
             with.
-        measured_in: The unit of measurement, for reports.
+        measured_in: The unit of measurement. Reports name it, and cells may end in it.
+        decimal: The decimal mark of numbers that are text, as for `Number`.
 
     Examples:
         >>> Count(30).describe()
@@ -255,6 +278,7 @@ class Count:
     low: int = 0
     missing: int | str = DROP
     measured_in: str | None = None
+    decimal: str = "."
 
     kind: ClassVar[str] = "count"
     shape: ClassVar[tuple[int, ...]] = ()
@@ -268,6 +292,7 @@ class Count:
             low=_check_integer,
             missing=_check_integer_missing,
             measured_in=_check_measured_in,
+            decimal=_check_decimal,
         )
         _check_bounds(self.low, self.high, self.missing)
 
@@ -276,9 +301,13 @@ class Count:
         """The lowest and the highest encoded value."""
         return float(self.low), float(self.high)
 
+    def read(self, cells: Cells) -> NDArray[np.float64]:
+        """The numbers in cells, not yet rounded and moved to the bounds; NaN where there is none."""
+        return read_numbers(cells, (), NumberFormat(self.decimal, self.measured_in))
+
     def encode(self, cells: Cells) -> Column:
         """Encodes cells, each row by itself."""
-        numbers, present = _fill_missing_numbers(read_numbers(cells, ()), self.missing, self.low)
+        numbers, present = _fill_missing_numbers(self.read(cells), self.missing, self.low)
         return Column(np.clip(np.rint(numbers), self.low, self.high).astype(np.int32), present)
 
     def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
@@ -315,8 +344,185 @@ def _check_bounds(low: float, high: float, missing: float | str) -> None:
         )
 
 
+def _check_date(name: str, value: object) -> dt.date:
+    days = parse_date(value) if isinstance(value, str | dt.date) else np.nan
+    if not days % 1 == 0:  # NaN or a time of day
+        raise InvalidArgument(f"{name} must be a date such as '2020-03-17'; got {value!r}.")
+    return EPOCH + dt.timedelta(days=days)
+
+
+def _check_date_format(value: str | None) -> str | None:
+    if value is None or (isinstance(value, str) and date_pattern(value) is not None):
+        return value
+    raise InvalidArgument(
+        "format must be written in the letters %d, %m, %Y (or %y), %H, %M and %S, with day, month and year, as "
+        f"in '%d.%m.%Y'; got {value!r}."
+    )
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Date:
+    """A date between public bounds, encoded as a number (float32): a formula uses it as one.
+
+    The number is days since 1970, or calendar years: 2020.5 is the middle of 2020. Differences of two
+    dates are durations. Cells may be dates of any library, or text with the year first, such as
+    2020-03-17 or "2020-03-17 12:30"; the time is a part of the day. Other ways to write a date need
+    ``format``, so that nobody has to guess which of two numbers is the month. Every other cell is
+    missing.
+
+    Args:
+        low: The first possible date, such as ``"2015-01-01"``. Earlier dates are moved to it. It is kept as a
+            number.
+        high: The last possible date. Later dates are moved to it.
+        measured_in: ``"days"`` or ``"years"``: what a coefficient is about.
+        format: How dates are written in text, as in ``"%d.%m.%Y"`` for 17.03.2020 (the letters of
+            ``strptime``). With it, numbers such as 20200317 can be dates, too.
+        missing: ``"drop"`` to leave out rows with a missing value, or a date to replace it with.
+
+    Examples:
+        >>> Date("2015-01-01", "2024-12-31", measured_in="years").describe()
+        '2015-01-01 to 2024-12-31, in years'
+    """
+
+    low: float
+    high: float
+    _: KW_ONLY
+    measured_in: str = "days"
+    format: str | None = None
+    missing: str = DROP
+
+    kind: ClassVar[str] = "date"
+    shape: ClassVar[tuple[int, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ()
+    dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.float32)
+
+    def __init__(
+        self,
+        low: str | dt.date | float,
+        high: str | dt.date | float,
+        *,
+        measured_in: str = "days",
+        format: str | None = None,  # noqa: A002 the word that pandas and R use
+        missing: str | dt.date = DROP,
+    ) -> None:
+        _validate.choice("measured_in", measured_in, ("days", "years"))
+        _validate.set_fields(self, measured_in=measured_in, format=_check_date_format(format))
+        first, last = self._end("low", low), self._end("high", high)
+        fill = None if missing == DROP else _check_date("missing", missing)
+        if not first < last or not (fill is None or first <= fill <= last):
+            raise InvalidArgument(
+                f"low must be before high, and missing 'drop' or a date from low to high; got {first}, {last} "
+                f"and {missing}."
+            )
+        ends = self.to_numbers(np.array([first, last], "M8[D]").astype(np.float64))
+        kept = DROP if fill is None else fill.isoformat()
+        _validate.set_fields(self, low=float(ends[0]), high=float(ends[1]), missing=kept)
+
+    def _end(self, name: str, value: str | dt.date | float) -> dt.date:
+        if isinstance(value, float) and np.isfinite(
+            value
+        ):  # as it is kept: `dataclasses.replace` passes it
+            found: dt.date = self.to_moments(np.array(value)).astype("M8[D]").item()
+            return found
+        return _check_date(name, value)
+
+    @cached_property
+    def dates(self) -> tuple[dt.date, dt.date]:
+        """The first and the last possible date."""
+        return self._end("low", self.low), self._end("high", self.high)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest encoded value."""
+        return self.low, self.high
+
+    @property
+    def _number(self) -> Number:
+        return Number(self.low, self.high)
+
+    def to_numbers(self, days: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Days since 1970 in the column's own unit."""
+        return days if self.measured_in == "days" else years_of_days(days)
+
+    def to_moments(self, numbers: NDArray[np.float64]) -> NDArray[np.datetime64]:
+        """The dates and times of numbers in the column's own unit."""
+        days = numbers if self.measured_in == "days" else days_of_years(numbers)
+        return np.rint(days * 86400).astype("M8[s]")
+
+    def read(self, cells: Cells) -> NDArray[np.float64]:
+        """The dates in cells as numbers, not yet moved to the bounds; NaN where there is none."""
+        return self.to_numbers(read_dates(cells, self.format))
+
+    def encode(self, cells: Cells) -> Column:
+        """Encodes cells, each row by itself."""
+        days = np.array([parse_date(self.missing)])
+        missing = DROP if self.missing == DROP else float(self.to_numbers(days)[0])
+        numbers, present = _fill_missing_numbers(self.read(cells), missing, self.low)
+        return Column(self._number.place(numbers), present)
+
+    def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+        """Encoded values drawn uniformly between the bounds, one in ten at a bound."""
+        return self._number.dummy_values(count, generator)
+
+    def describe(self) -> str:
+        """The bounds in words."""
+        return f"{self.dates[0]} to {self.dates[1]}, in {self.measured_in}"
+
+    def __repr__(self) -> str:
+        more = f"measured_in={self.measured_in!r}, format={self.format!r}, missing={self.missing!r}"
+        return f"Date('{self.dates[0]}', '{self.dates[1]}', {more})"
+
+
 Label = str | int
-_BINARY_CODES = {"1": 1, "0": 0, **BOOLEAN_TEXTS}
+_BINARY_WORDS = {"1": 1, "yes": 1, "y": 1, "true": 1, "0": 0, "no": 0, "n": 0, "false": 0}
+_BINARY_CODES = {**_BINARY_WORDS, "True": 1, "False": 0}  # the usual ones need no second look
+Aliases = Mapping[Label, Label] | Iterable[tuple[Label, Label]]
+
+
+def _check_aliases(_name: str, value: object) -> tuple[tuple[Label, Label], ...]:
+    """Pairs of a spelling and its level, in the order of their text."""
+    pairs: Any = value.items() if isinstance(value, Mapping) else value
+    try:
+        found = [(spelling, level) for spelling, level in pairs]
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"aliases must map spellings to levels, as in {{'med': 'medical'}}; got {value!r}."
+        ) from None
+    return tuple(sorted(found, key=lambda pair: str(pair[0])))
+
+
+def _check_ignore_case(_name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"ignore_case must be True or False; got {value!r}.")
+    return value
+
+
+def _spellings(
+    levels: Mapping[str, int], aliases: Aliases, *, ignore_case: bool
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The code of each spelling, and if case is ignored that of each spelling without its case."""
+    codes = dict(levels)
+    for spelling, level in _check_aliases("aliases", aliases):
+        name = label_text(level)
+        if name is None or name not in levels:
+            raise InvalidArgument(
+                f"aliases must map spellings to levels that are declared; got {level!r}, which is none."
+            )
+        (text,) = _label_texts([spelling])
+        if text in codes:
+            raise InvalidArgument(
+                f"aliases must be new spellings; {spelling!r} is a level or repeated."
+            )
+        codes[text] = levels[name]
+    if not ignore_case:
+        return codes, {}
+    folded: dict[str, int] = {}
+    for text, code in codes.items():
+        if folded.setdefault(text.casefold(), code) != code:
+            raise InvalidArgument(
+                f"With ignore_case, levels must differ in more than case; {text!r} does not."
+            )
+    return codes, folded
 
 
 def _check_binary_missing(_name: str, value: object) -> int | str:
@@ -338,12 +544,15 @@ def _check_levels(_name: str, value: object) -> tuple[Label, ...]:
 class Binary:
     """One of two values, encoded as int32: 1 for yes and 0 for no.
 
-    Without labels, Booleans and 0 and 1 are accepted, also as text. With labels, only the two
-    labels are. Every other cell is missing.
+    Without labels, Booleans and 0 and 1 are accepted, also as text, and the words yes, no, y, n, true
+    and false in upper or lower case. With labels, only the two labels and their aliases are. Every
+    other cell is missing.
 
     Args:
         yes: The label that becomes 1.
         no: The label that becomes 0.
+        aliases: Other spellings of the two labels, each with its label, as in ``{"dec.": "dead"}``.
+        ignore_case: Whether labels may be written in upper or lower case.
         missing: ``"drop"`` to leave out rows with a missing value, or 0 or 1 to replace it with.
 
     Examples:
@@ -353,6 +562,8 @@ class Binary:
 
     yes: Label | None = None
     no: Label | None = None
+    aliases: Aliases = ()
+    ignore_case: bool = False
     missing: int | str = DROP
 
     kind: ClassVar[str] = "binary"
@@ -363,17 +574,24 @@ class Binary:
     dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
-        _validate.convert_fields(self, missing=_check_binary_missing)
+        _validate.convert_fields(
+            self,
+            aliases=_check_aliases,
+            ignore_case=_check_ignore_case,
+            missing=_check_binary_missing,
+        )
         if (self.yes is None) != (self.no is None):
             raise InvalidArgument("Pass both yes and no, the labels in the data, or neither.")
-        if self.yes is not None:
-            _label_texts([self.no, self.yes])
+        if self.yes is None and (self.aliases or self.ignore_case):
+            raise InvalidArgument("aliases and ignore_case need the labels: pass yes and no.")
+        self._codes  # noqa: B018 raises if labels or aliases are wrong
 
-    @property
-    def _codes(self) -> dict[str, int]:
+    @cached_property
+    def _codes(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         if self.yes is None:
-            return _BINARY_CODES
-        return {text: code for code, text in enumerate(_label_texts([self.no, self.yes]))}
+            return _BINARY_CODES, _BINARY_WORDS
+        levels = {text: code for code, text in enumerate(_label_texts([self.no, self.yes]))}
+        return _spellings(levels, self.aliases, ignore_case=self.ignore_case)
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -388,7 +606,11 @@ class Binary:
     def encode(self, cells: Cells) -> Column:
         """Encodes cells, each row by itself."""
         fill = None if isinstance(self.missing, str) else self.missing
-        return _fill_missing_labels(read_labels(cells, self._codes), fill, fill)
+        return _fill_missing_labels(self.read(cells), fill, fill)
+
+    def read(self, cells: Cells) -> NDArray[np.int32]:
+        """The codes of cells; `UNKNOWN` for other labels and `MISSING` for missing values."""
+        return read_labels(cells, *self._codes)
 
     def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
         """0 or 1 with equal probability."""
@@ -412,6 +634,8 @@ class Category:
         levels: The levels, text or integers.
         other: A name for all values that are not in ``levels``. They get the code after the last
             level. Without it they are missing.
+        aliases: Other spellings, each with its level, as in ``{"med": "medical"}``.
+        ignore_case: Whether levels may be written in upper or lower case.
         missing: ``"drop"`` to leave out rows with a missing value, or the level (or ``other``) to
             replace it with.
 
@@ -423,6 +647,8 @@ class Category:
     levels: Sequence[Label]
     _: KW_ONLY
     other: Label | None = None
+    aliases: Aliases = ()
+    ignore_case: bool = False
     missing: Label = DROP
 
     kind: ClassVar[str] = "category"
@@ -432,7 +658,10 @@ class Category:
     dtype: ClassVar[np.dtype[np.generic]] = np.dtype(np.int32)
 
     def __post_init__(self) -> None:
-        _validate.convert_fields(self, levels=_check_levels)
+        _validate.convert_fields(
+            self, levels=_check_levels, aliases=_check_aliases, ignore_case=_check_ignore_case
+        )
+        self._spelled  # noqa: B018 raises if levels or aliases are wrong
         if label_text(self.missing) not in [DROP, *self._codes]:
             raise InvalidArgument(
                 f"missing must be 'drop', a level or the name in other; got {self.missing!r}."
@@ -442,6 +671,10 @@ class Category:
     def _codes(self) -> dict[str, int]:
         named = [*self.levels, *([] if self.other is None else [self.other])]
         return {text: code for code, text in enumerate(_label_texts(named))}
+
+    @cached_property
+    def _spelled(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        return _spellings(self._codes, self.aliases, ignore_case=self.ignore_case)
 
     @property
     def size(self) -> int:
@@ -467,7 +700,11 @@ class Category:
         """Encodes cells, each row by itself."""
         missing = None if self.missing == DROP else self._codes[str(label_text(self.missing))]
         unknown = missing if self.other is None else self.size - 1
-        return _fill_missing_labels(read_labels(cells, self._codes), unknown, missing)
+        return _fill_missing_labels(self.read(cells), unknown, missing)
+
+    def read(self, cells: Cells) -> NDArray[np.int32]:
+        """The codes of cells; `UNKNOWN` for other labels and `MISSING` for missing values."""
+        return read_labels(cells, *self._spelled)
 
     def dummy_values(self, count: int, generator: np.random.Generator) -> NDArray[np.int32]:
         """Codes with equal probability."""
@@ -517,7 +754,7 @@ def _label_texts(labels: Iterable[object]) -> list[str]:
     return texts
 
 
-Kind = Number | Count | Binary | Category
-KINDS: dict[str, type[Kind]] = {kind.kind: kind for kind in (Number, Count, Binary, Category)}
+Kind = Number | Count | Binary | Category | Date
+KINDS: dict[str, type[Kind]] = {each.kind: each for each in (Number, Count, Binary, Category, Date)}
 
-__all__ = ["KINDS", "Binary", "Category", "Count", "Kind", "Number"]
+__all__ = ["KINDS", "Binary", "Category", "Count", "Date", "Kind", "Number"]

@@ -2,8 +2,8 @@
 
 By the usual rule a quoted cell may contain line breaks, and then one stray quote swallows the rows after it: one
 person's cell would delete or merge other people's rows. So here every line is one record. A quote that is not closed
-ends with its line. Nothing is guessed from the rows: the separator follows from the file's name, every cell is text,
-and the first line is the header.
+ends with its line. Nothing is guessed from the rows: every cell is text, the first line is the header, and what
+separates cells is declared or seen in the header.
 
 A line whose number of cells differs from the header's, or that is longer than a mebibyte, is a row of which every
 cell is missing. Empty lines are skipped, except in a file with one column, where an empty line is a missing cell.
@@ -119,8 +119,12 @@ _BLOCK_BYTES, _MAX_LINE_BYTES = (
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # with which some programs begin a UTF-8 file
 
 
-def header(path: Path) -> list[str]:
-    """The names in the first line."""
+# What may separate cells, in the order of preference where a header has equally many of them.
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+def header(path: Path, sep: str | None = None) -> tuple[list[str], str]:
+    """The names in the first line, and what separates them: declared, or most frequent in that line."""
     line = next(_blocks(path), b"").partition(b"\n")[0].removeprefix(_BYTE_ORDER_MARK)
     try:
         text = line.decode("utf-8")
@@ -138,23 +142,28 @@ def header(path: Path) -> list[str]:
         raise InvalidArgument(
             f"{path} must begin with a line that names the columns; that line is empty."
         )
-    return [name.strip() for name in _split(text, _separator(path))]
+    separator = _likely_separator(path, text) if sep is None else sep
+    return [name.strip() for name in _split(text, separator)], separator
 
 
-def chunks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Cells]]:
+def chunks(path: Path, names: Sequence[str], sep: str | None = None) -> Iterator[dict[str, Cells]]:
     """The cells of some columns as text, chunk by chunk; the first chunk has no rows."""
-    known = header(path)
+    known, separator = header(path, sep)
     places = [known.index(name) for name in names]
     yield {name: Cells(np.empty(0, dtype=object)) for name in names}
-    separator, began = _separator(path), False
+    began = False
     for block in _blocks(path):
         rows = block if began else block[block.index(b"\n") + 1 :]  # without the header
         began = True
         yield dict(zip(names, _columns(rows, separator, len(known), places), strict=True))
 
 
-def _separator(path: Path) -> str:
-    return "\t" if ".tsv" in [suffix.lower() for suffix in path.suffixes] else ","
+def _likely_separator(path: Path, line: str) -> str:
+    """A tab in .tsv files; otherwise what a header has most of, outside of quotes."""
+    if ".tsv" in [suffix.lower() for suffix in path.suffixes]:
+        return "\t"
+    plain = "".join(line.split('"')[::2])
+    return max(SEPARATORS, key=plain.count)  # the first of several with equal counts
 
 
 def _columns(block: bytes, separator: str, width: int, places: Sequence[int]) -> Iterator[Cells]:

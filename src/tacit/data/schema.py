@@ -5,11 +5,12 @@ Rows are encoded each by itself.
 
 import dataclasses
 import os
+import string
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -19,13 +20,17 @@ from tacit import _validate
 from tacit._files import nearest_file
 from tacit._format import format_number
 from tacit.data import sources
-from tacit.data.cells import Cells
-from tacit.data.columns import DROP, KINDS, Category, Encoded, Kind
+from tacit.data.cells import Cells, Texts
+from tacit.data.columns import DROP, KINDS, Category, Date, Encoded, Kind
 from tacit.data.people import MAX_ROWS_PER_PERSON, People
 from tacit.data.sources import Source, check_path
 from tacit.data.store import ColumnStore
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, os_error_reason
+
+if TYPE_CHECKING:
+    from tacit.data.check import TableCheck
+    from tacit.data.draft import Draft
 
 
 class Released(NamedTuple):
@@ -65,32 +70,30 @@ def _parse_record(note: Any) -> Released:
 
 # Marks what somebody has to fill in, in a drafted file.
 TO_FILL_IN = "TO FILL IN"
-_SCHEMA_KEYS = ("columns", "person", "most_rows", "released")
+_SCHEMA_KEYS = ("columns", "person", "most_rows", "sep", "released")
 
 
 def read_yaml(path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
-    """Reads the columns of a schema file, and its declarations of persons and releases."""
+    """Reads the columns of a schema file, and its other declarations."""
     path = check_path(path, "A schema", (".yaml", ".yml"))
+    return parse_yaml(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """The text of a schema file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = os_error_reason(error) or "it is not text in UTF-8"
         near = "" if path.exists() else nearest_file(path)
         raise InvalidArgument(f"The schema {path} cannot be read: {reason}.{near}") from None
-    return parse_yaml(text, path)
 
 
 def parse_yaml(text: str, path: str | Path) -> tuple[dict[str, Kind], dict[str, Any]]:
     """The same from text, which errors say to be at ``path``."""
-    content = _load_yaml(text, path)
-    if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
-        raise InvalidArgument(
-            f"{path} must be a mapping with a key 'columns' that maps names to kinds, as in "
-            "'columns: {age: {kind: number, low: 18, high: 100}}'."
-        )
-    _check_keys(f"{path}", content, _SCHEMA_KEYS)
+    content = load_declarations(text, path)
     columns = {
-        name: _parse_kind(f"{path}, column {name!r}", of) for name, of in content["columns"].items()
+        name: parse_kind(f"{path}, column {name!r}", of) for name, of in content["columns"].items()
     }
     more = {key: content[key] for key in _SCHEMA_KEYS[1:] if key in content}
     if TO_FILL_IN in map(str, more.values()):
@@ -98,9 +101,26 @@ def parse_yaml(text: str, path: str | Path) -> tuple[dict[str, Kind], dict[str, 
     return columns, more
 
 
+def load_declarations(text: str, path: str | Path) -> dict[str, Any]:
+    """The declarations in a schema's text, of which those about columns are not checked yet."""
+    content = _load_yaml(text, path)
+    if not isinstance(content, dict) or not isinstance(content.get("columns"), dict):
+        raise InvalidArgument(
+            f"{path} must be a mapping with a key 'columns' that maps names to kinds, as in "
+            "'columns: {age: {kind: number, low: 18, high: 100}}'."
+        )
+    _check_keys(f"{path}", content, _SCHEMA_KEYS)
+    return content
+
+
+def is_to_fill_in(declared: object) -> bool:
+    """Whether something is left to fill in about a column of a drafted file."""
+    return isinstance(declared, dict) and TO_FILL_IN in map(str, declared.values())
+
+
 def format_yaml(columns: Mapping[str, Kind], more: Mapping[str, object]) -> str:
     """Text that `parse_yaml` reads, without the settings that have their default value."""
-    kinds = {name: _declaration(kind) for name, kind in columns.items()}
+    kinds = {name: declaration(kind) for name, kind in columns.items()}
     style = {"sort_keys": False, "default_flow_style": None}
     text: str = yaml.safe_dump({"columns": kinds, **more}, allow_unicode=True, **style)
     if not text.replace("\n", "").isprintable():  # unusual line breaks must be written as escapes
@@ -157,8 +177,9 @@ def _check_no_repeats(path: str | Path, node: yaml.Node | None, depth: int = 0) 
         _check_no_repeats(path, value, depth + 1)
 
 
-def _parse_kind(where: str, declared: Any) -> Kind:
-    if isinstance(declared, dict) and TO_FILL_IN in map(str, declared.values()):
+def parse_kind(where: str, declared: Any) -> Kind:
+    """A column as YAML declares it; raises if something is wrong or to be filled in."""
+    if is_to_fill_in(declared):
         raise InvalidArgument(
             f"{where} is not filled in yet: replace every {TO_FILL_IN}, or delete the column."
         )
@@ -202,13 +223,16 @@ def _parse_yaml_number(key: str, value: object) -> Any:
         return value
 
 
-def _declaration(kind: Kind) -> dict[str, object]:
+def declaration(kind: Kind) -> dict[str, object]:
+    """A column as YAML declares it."""
     declared: dict[str, object] = {"kind": kind.kind}
     for field in dataclasses.fields(kind):
         value = getattr(kind, field.name)
         if value != field.default:  # what has no default differs from it
             plain = list(value) if isinstance(value, tuple) else _without_decimals(value)
-            declared[field.name] = plain
+            declared[field.name] = dict(value) if field.name == "aliases" else plain
+    if isinstance(kind, Date):  # which keeps its bounds as numbers
+        declared |= dict(zip(("low", "high"), kind.dates, strict=True))
     return declared
 
 
@@ -233,9 +257,9 @@ def encode_table(
     """All rows of a table, one of so many in memory; see `Schema.encode`."""
     people, out, number = People(), ColumnStore(mapped=False), 0
     with ColumnStore(mapped=source.mapped, tables=tables) as store:
-        for table, columns, kept in _encoded_chunks(source, _columns_to_read(kinds, person), kinds):
+        for table, columns, kept in encoded_chunks(source, columns_to_read(kinds, person), kinds):
             if person is not None:
-                columns[_EXTRA_COLUMN] = _person_codes(person, table[person], people)
+                columns[_EXTRA_COLUMN] = person_codes(person, table[person], people)
                 out.append({_EXTRA_COLUMN: np.unique(columns[_EXTRA_COLUMN][~kept])})
             everyone, number = bool(kept.all()), number + int(np.sum(~kept))
             store.append(columns if everyone else {n: v[kept] for n, v in columns.items()})
@@ -247,10 +271,10 @@ def encode_table(
 
 def check_table(source: Source, kinds: Mapping[str, Kind], person: str | None) -> None:
     """Raises if a table cannot be encoded, by its header and types; see `Schema.check`."""
-    blank = source.blank(_columns_to_read(kinds, person))
+    blank = source.blank(columns_to_read(kinds, person))
     _encode_chunk(blank, kinds)
     if person is not None:
-        _person_codes(person, blank[person], People())
+        person_codes(person, blank[person], People())
 
 
 def encode_new_rows(source: Source, kinds: Mapping[str, Kind]) -> tuple[Arrays, NDArray[np.bool_]]:
@@ -258,14 +282,14 @@ def encode_new_rows(source: Source, kinds: Mapping[str, Kind]) -> tuple[Arrays, 
     store = ColumnStore(mapped=False)
     # Without predictors, the number of rows is read off the first column, whatever its name.
     wanted: Sequence[Any] = tuple(kinds) or tuple(source.names)[:1]
-    for _, columns, present in _encoded_chunks(source, wanted, kinds):
+    for _, columns, present in encoded_chunks(source, wanted, kinds):
         store.append(columns | {_EXTRA_COLUMN: present})
     whole = store.finish()
     present = whole.pop(_EXTRA_COLUMN)
     return whole, present
 
 
-def _encoded_chunks(
+def encoded_chunks(
     source: Source, names: Sequence[str], kinds: Mapping[str, Kind]
 ) -> Iterator[tuple[Mapping[str, Cells], Arrays, NDArray[np.bool_]]]:
     """The chunks of a table and their encoded rows, in order; chunks of a file at the same time."""
@@ -284,7 +308,8 @@ def _encoded_chunks(
             yield first, *rows.result()
 
 
-def _columns_to_read(kinds: Mapping[str, Kind], person: str | None) -> Sequence[str]:
+def columns_to_read(kinds: Mapping[str, Kind], person: str | None) -> Sequence[str]:
+    """The columns of a table that are needed."""
     return tuple(kinds) if person is None else (*kinds, person)
 
 
@@ -300,15 +325,28 @@ def _encode_chunk(table: Mapping[str, Cells], kinds: Mapping[str, Kind]) -> _Enc
     return {name: column.values for name, column in encoded.items()}, present
 
 
-def _person_codes(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
-    if cells.shape:
+def person_codes(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
+    """The code of the person in each row; see `People.codes`."""
+    if cells.shape or cells.is_dates:
         raise InvalidArgument(
-            f"Column {name!r} must identify one person in each row; found arrays."
+            f"Column {name!r} must identify one person in each row; found "
+            f"{'arrays' if cells.shape else 'dates'}."
         )
     return people.codes(cells)
 
 
 def _check_cells(name: str, cells: Cells, kind: Kind) -> Cells:
+    if cells.is_dates and not isinstance(kind, Date):
+        raise InvalidArgument(
+            f"Column {name!r} must hold numbers, Booleans or text, but its type is that of dates; declare it "
+            "as a Date (in YAML, kind: date)."
+        )
+    numbers = not isinstance(cells.values, Texts) and cells.values.dtype.kind in "biuf"
+    if numbers and isinstance(kind, Date) and kind.format is None:
+        raise InvalidArgument(
+            f"Column {name!r} must hold dates, but its type is that of numbers; declare it as a Number, or "
+            "say how the dates are written, such as format='%Y%m%d' for 20200317."
+        )
     if not cells.readable:
         raise InvalidArgument(
             f"Column {name!r} must hold numbers, Booleans or text, but its type is another; convert it "
@@ -342,7 +380,7 @@ def _check_columns(columns: Mapping[str, Kind]) -> tuple[tuple[str, Kind], ...]:
             raise InvalidArgument(f"Names of columns must be text that is not empty; got {name!r}.")
         if not isinstance(kind, Kind):
             raise InvalidArgument(
-                f"Column {name!r} must be a Number, Count, Binary or Category; got {kind!r}."
+                f"Column {name!r} must be a Number, Count, Binary, Category or Date; got {kind!r}."
             )
     return tuple(columns.items())
 
@@ -356,10 +394,12 @@ class Schema:
     because the oldest participant is 100.
 
     Args:
-        columns: The kind of each column: `Number`, `Count`, `Binary` or `Category`.
+        columns: The kind of each column: `Number`, `Count`, `Binary`, `Category` or `Date`.
         person: The column that identifies the person a row belongs to. The unit of privacy is then
             a person, and rows without a person are left out. Without it the unit is a row.
         most_rows: The largest number of rows per person that are used. Required with ``person``.
+        sep: What separates the cells of a line in text files, such as ``";"``. By default the header
+            shows it.
         released: Records of numbers that were estimated from the data in a charged release; filled
             in by `tacit.private_scales`.
 
@@ -383,6 +423,7 @@ class Schema:
     items: tuple[tuple[str, Kind], ...]
     person: str | None
     most_rows: int | None
+    sep: str | None
     released: tuple[Released, ...]
 
     def __init__(
@@ -391,6 +432,7 @@ class Schema:
         *,
         person: str | None = None,
         most_rows: int | None = None,
+        sep: str | None = None,
         released: Iterable[Released] = (),
     ) -> None:
         if most_rows is not None:
@@ -400,6 +442,7 @@ class Schema:
             items=_check_columns(columns),
             person=person,
             most_rows=most_rows,
+            sep=_check_sep(sep),
             released=tuple(released),
         )
         _check_person(self.names, self.person, self.most_rows)
@@ -462,6 +505,8 @@ class Schema:
         more: dict[str, object] = {}
         if self.person is not None:
             more |= {"person": self.person, "most_rows": self.most_rows}
+        if self.sep is not None:
+            more["sep"] = self.sep
         if self.released:
             notes = [each._asdict() for each in self.released]
             more["released"] = [{**note, "columns": list(note["columns"])} for note in notes]
@@ -481,7 +526,9 @@ class Schema:
         """
         notes = self.released if released is None else released
         kinds = {**dict(self.items), **columns}
-        return Schema(kinds, person=self.person, most_rows=self.most_rows, released=notes)
+        return Schema(
+            kinds, person=self.person, most_rows=self.most_rows, sep=self.sep, released=notes
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -507,7 +554,8 @@ class Schema:
 
         Args:
             data: A mapping of arrays, a pandas or polars DataFrame, a pyarrow Table, a NumPy
-                structured array, or the path of a CSV, Parquet, Arrow or NumPy file.
+                structured array, or the path of a CSV, Parquet, Arrow, NumPy, Excel, Stata, SPSS or SAS
+                file.
             names: The columns to encode; by default all declared columns.
             tables: How many such tables will be in memory at once.
 
@@ -517,10 +565,10 @@ class Schema:
         Raises:
             InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
-        source = sources.open_source(data)
+        source = sources.open_source(data, self.sep)
         return encode_table(source, self._kinds(names), self.person, self.most_rows, tables)
 
-    def check(self, data: TableLike, names: Iterable[str] | None = None) -> None:
+    def check_header(self, data: TableLike, names: Iterable[str] | None = None) -> None:
         """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.
 
         Args:
@@ -531,7 +579,45 @@ class Schema:
             InvalidArgument: If the table cannot be encoded.
         """
         kinds = self._kinds(names)
-        check_table(sources.open_source(data), kinds, self.person)
+        check_table(sources.open_source(data, self.sep), kinds, self.person)
+
+    def check(self, data: TableLike, names: Iterable[str] | None = None) -> "TableCheck":
+        """Counts which cells of a table can be read, and says why others cannot. Not private.
+
+        For somebody who may see the rows, before a fit. The counts have no noise, and no ledger knows
+        of them: do not pass them on. Nothing is written to a file.
+
+        Args:
+            data: The table, as for `encode`.
+            names: The columns to check; by default all declared columns.
+
+        Returns:
+            The counts; print them.
+
+        Raises:
+            InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
+        """
+        from tacit.data.check import check_rows
+
+        return check_rows(sources.open_source(data, self.sep), self, self._kinds(names))
+
+    @classmethod
+    def draft(cls, data: TableLike) -> "Draft":
+        """Drafts a schema from the names and types of a table's columns. Reads no rows.
+
+        Args:
+            data: The table, as for `encode`.
+
+        Returns:
+            The draft, which says what is left to fill in. Print it as Python, or write it to a file
+            with `Draft.to_yaml`.
+
+        Raises:
+            InvalidArgument: If the header cannot be used.
+        """
+        from tacit.data.draft import Draft
+
+        return Draft.of(data)
 
     def encode_new(
         self, data: TableLike, names: Iterable[str]
@@ -545,7 +631,8 @@ class Schema:
         Returns:
             The encoded columns, and a Boolean array that is true for rows without missing values.
         """
-        return encode_new_rows(sources.open_source(data), {name: self[name] for name in names})
+        source = sources.open_source(data, self.sep)
+        return encode_new_rows(source, {name: self[name] for name in names})
 
     def dummy_rows(
         self, count: int, names: Iterable[str] | None = None, seed: int = 0
@@ -602,8 +689,18 @@ class Schema:
         unit = (
             "" if self.person is None else f", person={self.person!r}, most_rows={self.most_rows}"
         )
+        sep = "" if self.sep is None else f", sep={self.sep!r}"
         released = f", released={list(self.released)}" if self.released else ""
-        return f"Schema({dict(self.items)}{unit}{released})"
+        return f"Schema({dict(self.items)}{unit}{sep}{released})"
+
+
+_NOT_SEPARATORS = f'{string.ascii_letters}{string.digits}"\r\n.-+ _\0'
+
+
+def _check_sep(sep: str | None) -> str | None:
+    if sep is None or (sep in {*map(chr, range(128))} - {*_NOT_SEPARATORS}):
+        return sep
+    raise InvalidArgument(f"sep must be one character such as ';', or a tab; got {sep!r}.")
 
 
 def _check_person(columns: Collection[object], person: object, most_rows: int | None) -> None:

@@ -19,7 +19,7 @@ from tacit._files import nearest_file
 from tacit.data import csv
 from tacit.data.cells import Cells, parse_number
 from tacit.data.store import is_memmap
-from tacit.data.tables import InMemory, TableLike, column_names, read_column
+from tacit.data.tables import InMemory, TableLike, column_names, likely_kinds, read_column
 from tacit.errors import InvalidArgument, MissingPackage
 
 _MAX_PATH_LENGTH, _MAX_PART_LENGTH = 1000, 255  # characters
@@ -60,7 +60,7 @@ def _looks_like_path(name: str, endings: Collection[str]) -> bool:
 
 Chunk = dict[str, Cells]
 _ROWS_PER_CHUNK = 2**16  # in a chunk
-_KNOWN_FORMATS = ".csv, .tsv (also with .gz), .parquet, .feather, .arrow and .npy"
+_KNOWN_FORMATS = ".csv, .tsv, .txt (also with .gz), .parquet, .feather, .arrow, .npy, .xlsx, .dta, .sav, .sas7bdat and .xpt"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,7 +73,9 @@ class Source:
     mapped: bool = False
     """Whether the rows are on disk, so that encoded rows should be, too."""
     likely: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of columns, where the types in a file's header leave no doubt."""
+    """Kinds of columns, where their types leave no doubt."""
+    sep: str | None = None
+    """What separates the cells of a text file."""
 
     def chunks(self, names: Sequence[str]) -> Iterator[Chunk]:
         """The cells of some columns, chunk by chunk. The first chunk of a file has no rows."""
@@ -105,16 +107,17 @@ class Source:
     def _advice(self) -> str:
         if self.path is None:
             return "its columns must have the names that the schema declares, as text."
-        return (
-            "its header, in a CSV file the first line, must name the columns, separated by commas in .csv "
-            "and by tabs in .tsv files."
-        )
+        advice = "its header, in a text file the first line, must name the columns"
+        if self.sep is None:
+            return f"{advice}."
+        words = csv.SEPARATORS.get(self.sep, repr(self.sep))
+        return f"{advice}, which are taken to be separated by {words}; if they are not, declare sep in the schema."
 
 
-def open_source(data: TableLike) -> Source:
-    """Opens a table, or the file at a path. Reads nothing but the header."""
+def open_source(data: TableLike, sep: str | None = None) -> Source:
+    """Opens a table, or the file at a path, with the separator of text files. Reads nothing but the header."""
     if isinstance(data, str | os.PathLike):
-        return _file_source(check_path(data, "data", _ENDINGS))
+        return _file_source(check_path(data, "data", _ENDINGS), sep)
     return _table_source(data)
 
 
@@ -137,7 +140,13 @@ def _table_source(data: InMemory, path: Path | None = None) -> Source:
     names = column_names(data)
     held = data.values() if isinstance(data, Mapping) else [data]
     mapped = any(is_memmap(each) for each in held)
-    return Source(names=names, read=lambda some: _slices(data, some), path=path, mapped=mapped)
+    return Source(
+        names=names,
+        read=lambda some: _slices(data, some),
+        path=path,
+        mapped=mapped,
+        likely=likely_kinds(data),
+    )
 
 
 def _slices(data: InMemory, names: Sequence[str]) -> Iterator[Chunk]:
@@ -151,16 +160,18 @@ def _slices(data: InMemory, names: Sequence[str]) -> Iterator[Chunk]:
         yield {name: cells.part(start, start + _ROWS_PER_CHUNK) for name, cells in table.items()}
 
 
-def _file_source(path: Path) -> Source:
+def _file_source(path: Path, sep: str | None) -> Source:
     _check_file(path)
     suffix = path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]
     kind = suffix[0].lower() if suffix else ""
     if kind in _TEXT_ENDINGS:
+        known, found = csv.header(path, sep)
         return Source(
-            names=csv.header(path),
-            read=lambda names: csv.chunks(path, names),
+            names=known,
+            read=lambda names: csv.chunks(path, names, found),
             path=path,
             mapped=True,
+            sep=found,
         )
     if kind in _READERS and path.suffix.lower() != ".gz":
         return _READERS[kind](path)
@@ -195,7 +206,8 @@ def _npy_source(path: Path) -> Source:
 
 def _arrow_source(path: Path) -> Source:
     try:
-        from tacit.data.arrow import chunks, likely_kinds, read_file_schema
+        from tacit.data.arrow import chunks, read_file_schema
+        from tacit.data.arrow import likely_kinds as kinds_of
     except ModuleNotFoundError:
         raise MissingPackage("pyarrow", f"Reading {path}") from None
     found = read_file_schema(path)
@@ -204,7 +216,18 @@ def _arrow_source(path: Path) -> Source:
         read=lambda names: chunks(path, names, _ROWS_PER_CHUNK),
         path=path,
         mapped=True,
-        likely=likely_kinds(found),
+        likely=kinds_of(found),
+    )
+
+
+def _foreign_source(path: Path) -> Source:
+    from tacit.data import foreign
+
+    return Source(
+        names=foreign.header(path),
+        read=lambda names: foreign.chunks(path, names, _ROWS_PER_CHUNK),
+        path=path,
+        mapped=True,
     )
 
 
@@ -215,5 +238,10 @@ _READERS: dict[str, Callable[[Path], Source]] = {
     ".feather": _arrow_source,
     ".arrow": _arrow_source,
     ".npy": _npy_source,
+    ".xlsx": _foreign_source,
+    ".dta": _foreign_source,
+    ".sav": _foreign_source,
+    ".sas7bdat": _foreign_source,
+    ".xpt": _foreign_source,
 }
 _ENDINGS = frozenset([*_TEXT_ENDINGS, ".gz", *_READERS])

@@ -47,6 +47,8 @@ def numpy_cells(name: str, column: ArrayLike) -> Cells:
         cells = Cells(array, shape=array.shape[1:])
     elif array.dtype.kind in "UT":
         cells = text_cells(array)
+    elif array.dtype.kind == "M":
+        cells = Cells(array, shape=array.shape[1:])
     elif array.dtype.kind in "biufO":
         by_cell = array.dtype.kind == "O" and array.ndim == 1
         shape = None if by_cell else array.shape[1:]
@@ -79,7 +81,8 @@ def check_entries(
 ) -> None:
     """Raises if the entries of lists, by their type, could not be a column either."""
     try:
-        readable = read(name, entries).readable
+        found = read(name, entries)
+        readable = found.readable and not found.is_dates
     except InvalidArgument:
         readable = False
     if not readable:
@@ -99,8 +102,7 @@ def column_type_error(name: str, dtype: object) -> InvalidArgument:
     word = re.match(r"\w+", str(dtype))  # only a word: the names of a struct's fields may be data
     return InvalidArgument(
         f"Column {name!r} must hold numbers, Booleans or text, but its type is "
-        f"{word[0] if word else 'another'}; convert it first, for example a date into days since "
-        "a public date."
+        f"{word[0] if word else 'another'}; convert it first."
     )
 
 
@@ -131,6 +133,37 @@ def column_names(data: object) -> list[Hashable]:
         "data must be a mapping of arrays, a pandas or polars DataFrame (collected, if lazy), a "
         f"pyarrow Table or a NumPy structured array; got a {type(data).__name__}."
     )
+
+
+_LIKELY_KINDS = {"f": "number", "b": "binary", "M": "date", "U": "category", "T": "category"}
+
+
+def likely_kinds(data: InMemory) -> dict[str, str]:
+    """The kind of each column whose type leaves no doubt. Only types are looked at."""
+    if _is_a(data, "pyarrow", "Table", "RecordBatch"):
+        from tacit.data.arrow import likely_kinds as of_schema
+
+        return of_schema(data.schema)  # type: ignore[union-attr]
+    names = [name for name in column_names(data) if isinstance(name, str)]
+    found = {name: _likely_kind(data, name) for name in names if names.count(name) == 1}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _likely_kind(data: InMemory, name: str) -> str | None:
+    dtype: Any = getattr(data[name], "dtype", None)
+    if _is_a(data, "polars", "DataFrame"):
+        import polars as pl
+
+        if dtype in (pl.String, pl.Categorical, pl.Enum):
+            return "category"
+        if dtype.is_float() or dtype.is_decimal():
+            return "number"
+        return (
+            "binary" if dtype == pl.Boolean else "date" if dtype in (pl.Date, pl.Datetime) else None
+        )
+    if getattr(dtype, "name", "") in {"str", "string", "category"}:  # of pandas
+        return "category"
+    return _LIKELY_KINDS.get(getattr(dtype, "kind", ""))
 
 
 def read_column(data: InMemory, name: str) -> Cells:
@@ -171,9 +204,13 @@ def _pandas_cells(name: str, column: "pd.Series") -> Cells:
         # Refuses types that are refused elsewhere.
         kinds = _pandas_cells(name, dtype.categories.to_series())
         labels, *_ = object_cells([*dtype.categories, None])  # the code -1 means missing
+        if kinds.is_dates:
+            labels = np.append(np.asarray(kinds.values), np.datetime64("NaT"))
         return Cells(labels[column.array.codes], rounded=kinds.rounded)
-    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype | pd.DatetimeTZDtype):
+    if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype):
         raise column_type_error(name, dtype)
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_localize(None)  # the date and time of the place
     if isinstance(dtype, pd.StringDtype):
         return text_cells(column.to_numpy(dtype=object, na_value=None))
     # A NumPy type with missing values, whose class is not public.
@@ -192,6 +229,9 @@ def _polars_cells(name: str, column: "pl.Series") -> Cells:
         return None
 
     dtype = column.dtype
+    if dtype in (pl.Date, pl.Datetime):
+        local = column.dt.replace_time_zone(None) if dtype == pl.Datetime else column
+        return Cells(local.to_numpy())
     if dtype.is_temporal():
         raise column_type_error(name, dtype)
     rounded = dtype.is_float()

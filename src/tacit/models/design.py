@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tacit.data.columns import Kind, Number
+from tacit.data.columns import Date, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.formula import (
@@ -278,6 +278,11 @@ def _column_component(name: str, schema: Schema) -> Component:
         return _standardized_component(
             name, found, centre, spread, f"from {centre:.4g}", column.measured_in
         )
+    if isinstance(column, Date):
+        middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+        origin = f"half of {column.dates[0]} to {column.dates[1]}"
+        day = str(column.to_moments(np.array(middle)).astype("M8[D]"))
+        return _standardized_component(name, found, middle, half, origin, column.measured_in, day)
     return _bounded_component(name, found, column.measured_in)
 
 
@@ -290,11 +295,18 @@ def _bounded_component(name: str, found: Expression, unit: str | None = None) ->
 
 
 def _standardized_component(
-    name: str, found: Expression, middle: float, scale: float, origin: str, unit: str | None
+    name: str,
+    found: Expression,
+    middle: float,
+    scale: float,
+    origin: str,
+    unit: str | None,
+    at: str | None = None,
 ) -> Component:
     """A number, standardised; its coefficient is shown per round increment of a declared unit."""
     shown = 1.0 if unit is None else round_increment(scale)
-    at = f"{middle:.6g}" if unit is None else f"{middle:.6g} {unit}"
+    if at is None:
+        at = f"{middle:.6g}" if unit is None else f"{middle:.6g} {unit}"
     block = DesignBlock(
         read=_as_column(lambda c: (found.read(c) - middle) / scale),
         labels=(),

@@ -599,6 +599,7 @@ _DEFAULT_FAMILIES = {
     "number": "gaussian",
     "count": "poisson",
     "category": "categorical",
+    "date": "gaussian",  # which refuses it, and says what an outcome can be
 }
 # Calls that are outcomes, and the families that they need.
 _OUTCOME_CALLS = {

@@ -18,7 +18,8 @@ from scipy.special import expit, gammaln, ndtr, softmax
 
 from tacit import _validate
 from tacit._typing import FloatArray
-from tacit.data.columns import Kind, Number
+from tacit.data.cells import parse_date
+from tacit.data.columns import Date, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.design import Design, build_design
@@ -231,7 +232,8 @@ def comparisons(
         first_mean, second_mean = (_means_at(posterior, means, table) for table in tables)
         change = second_mean - first_mean if by == "difference" else second_mean / first_mean
         shown = {n: v for n, v in tables[0].items() if n != variable}
-        contrast = [f"{_text(high)} against {_text(low)}"] * len(tables[0][variable])
+        ends = [_text(_shown(kind, end)) for end in (high, low)]
+        contrast = [" against ".join(ends)] * len(tables[0][variable])
         found.append(_frame(means, {variable: contrast, **shown}, change, level))
     import pandas as pd
 
@@ -244,7 +246,7 @@ def slopes(
     """See `Posterior.slopes`."""
     means = formula_means(posterior)
     kind = _predictor(means, variable)
-    if kind.kind != "number":
+    if kind.kind not in {"number", "date"}:
         raise InvalidArgument(
             f"{variable!r} is a {kind.kind}, which has no slope; use comparisons({variable!r})."
         )
@@ -317,6 +319,8 @@ def _values(name: str, kind: Kind, asked: object) -> list[object]:
     values: list[object] = list(asked) if several else [asked]  # type: ignore[call-overload]
     if not values:
         raise InvalidArgument(f"at has no value for {name!r}.")
+    if isinstance(kind, Date):
+        values = [_date_number(name, kind, value) for value in values]
     for value in values:
         if kind.labels:
             if str(value) not in kind.labels:
@@ -342,9 +346,28 @@ def _means_at(
     return means.means(posterior.model_draws, columns, per_trial=True)
 
 
+def _date_number(name: str, kind: Date, value: object) -> object:
+    """A date as a number in its column's unit, which may also be passed."""
+    if isinstance(value, int | float):
+        return value
+    days = parse_date(value)
+    if np.isnan(days):
+        raise InvalidArgument(f"{value!r} is not a date; pass {name!r} as '{kind.dates[0]}'.")
+    return float(kind.to_numbers(np.array([days]))[0])
+
+
 def _cell(kind: Kind, value: object) -> object:
-    """A value as a cell of the table: a binary level by its code."""
+    """A value as a cell of the table: a binary level by its code, a date as a date."""
+    if isinstance(kind, Date):
+        return kind.to_moments(np.array(value, np.float64))[()]
     return kind.labels.index(str(value)) if kind.kind == "binary" else value
+
+
+def _shown(kind: Kind, value: object) -> object:
+    """A value as people read it: a date as a date."""
+    if isinstance(kind, Date) and isinstance(value, float):
+        return kind.to_moments(np.array(value)).astype("M8[D]").item()
+    return value
 
 
 def _frame(
@@ -358,7 +381,8 @@ def _frame(
     count = len(means.levels) or 1
     rows = found.shape[1]
     data: dict[str, list[Any]] = {
-        name: [value for value in values for _ in range(count)] for name, values in table.items()
+        name: [_shown(means.schema[name], value) for value in values for _ in range(count)]
+        for name, values in table.items()
     }
     if means.levels:
         data[means.outcome] = list(means.levels) * rows
@@ -476,7 +500,7 @@ def plot_predictions(
                 )
         if kind.labels:
             axes.set_xticks(np.arange(len(kind.labels)), kind.labels)
-        unit = "" if kind.measured_in is None else f" ({kind.measured_in})"
+        unit = "" if kind.measured_in is None or kind.kind == "date" else f" ({kind.measured_in})"
         axes.set_xlabel(variable + unit)
         axes.spines[["top", "right"]].set_visible(False)
         if name is not None:
