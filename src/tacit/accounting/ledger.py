@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from tacit import _validate, accounting
 from tacit._format import format_number, subtract_decimals
 from tacit._html import render_template
-from tacit.accounting.budget import RULES, Budget, PrivacyFilter, Rule
+from tacit.accounting.budget import RULES, Budget, PastCosts, PrivacyFilter, Rule
 from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger_chain import (
     Charge,
@@ -346,6 +346,29 @@ class Ledger:
                 f"{budget.adjacency}; calibrate the run for the ledger's adjacency."
             )
 
+    def check_unit(self, unit: str) -> None:
+        """Raises if the ledger protects another unit of privacy."""
+        if unit != self.unit:
+            raise BudgetError(
+                f"The ledger protects a {self.unit}, but the unit of these rows is a {unit}."
+            )
+
+    def check_left(self, budget: Budget) -> None:
+        """Raises if too little is left for a run that costs all of a budget.
+
+        What is left under the rule ``"renyi"`` depends on the event; nothing is checked then.
+        """
+        if self.rule == "sum":
+            with self.transaction() as connection:
+                self._check_left(read_past_costs(connection), budget, 0.0)
+
+    def _check_left(self, spent: PastCosts, budget: Budget, divergence: float) -> None:
+        if not self._filter.admits(spent, budget, divergence):
+            raise Overspent(
+                f"The run asks for {budget}, and {self._filter.left(spent)} is left of "
+                f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
+            )
+
     def prepare_charge(
         self,
         event: DpEvent,
@@ -377,12 +400,7 @@ class Ledger:
     def append_charge(self, connection: sa.Connection, charge: PendingCharge) -> None:
         """Writes a charge within an open transaction, or raises if too little is left."""
         budget = Budget(charge.epsilon, charge.delta, self.total.adjacency)
-        spent = read_past_costs(connection)
-        if not self._filter.admits(spent, budget, charge.divergence):
-            raise Overspent(
-                f"The run asks for {budget}, and {self._filter.left(spent)} is left of "
-                f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
-            )
+        self._check_left(read_past_costs(connection), budget, charge.divergence)
         number = append_line(connection, "charge", asdict(charge))
         append_line(connection, "entry", {"analyst": user_name(), **self.run_fields}, number)
 

@@ -33,7 +33,7 @@ from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_
 from tacit.api.scenario import Scenario
 from tacit.data.columns import DROP
 from tacit.data.schema import Schema
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import InvalidArgument
 from tacit.inference.method import DEFAULT_SIZE, Method, Steps
 from tacit.inference.registry import choose_method, default_method, method_title
 from tacit.inference.scoring import Scoring, min_count, stopping_probability
@@ -99,10 +99,7 @@ def check_ledger(ledger: Ledger, budgets: Sequence[Budget], rows: Sequence[Rows]
             "ledger must be a tacit.Ledger(path); tacit.Ledger.new(path, total=...) creates one."
         )
     for each in rows:
-        if each.unit != ledger.unit:
-            raise BudgetError(
-                f"The ledger protects a {ledger.unit}, but the unit of these rows is a {each.unit}."
-            )
+        ledger.check_unit(each.unit)
     for budget in budgets:
         ledger.check_adjacency(budget)
 

@@ -47,7 +47,7 @@ Verbose = Annotated[
 ]
 
 
-def fit(
+def fit(  # noqa: C901 (many options)
     ctx: typer.Context,
     data: Annotated[
         list[Path] | None,
@@ -149,19 +149,29 @@ def fit(
     files, target = asked.data, asked.out
     _check_file_count(files, workers or 1)
     _validate.choice("--forecast", forecast, ("coarse", "full"))
+    forecast = "none" if no_forecast else forecast
     if forecast == "full" and asked.size is None:
         raise InvalidArgument("A full forecast needs the number of rows or people: pass --size.")
     rank = 0 if dry_run else _join_processes(ctx, workers, target)
     charged = _open_ledger(asked.ledger, target)
     request = asked.request("add-remove" if charged is None else charged.total.adjacency)
     _check_headers(request, files, rank, workers or 1)
+    if charged is not None:
+        charged.check_unit(request.unit)
+        charged.check_adjacency(request.budget)
+        if (
+            not dry_run and request.method == registry.DEFAULT
+        ):  # others may cost less than the budget
+            charged.check_left(request.budget)
     folder = runs.RunFolder(target)
+    if rank == 0 and not dry_run:
+        folder.check_empty()
     with reporting_interruptions():
-        plan = request.plan(forecast=not no_forecast)
+        plan = request.plan(forecast=forecast != "none")
         if rank > 0:
             _fit_in_folder(folder, request, plan, files, None, quiet=True)
             return
-        if forecast == "full" and not no_forecast and request.size is not None:
+        if forecast == "full" and request.size is not None:
             found = tacit.forecast(
                 request.model,
                 request.schema,
@@ -356,6 +366,20 @@ def _check_headers(request: "Request", data: list[Path], rank: int, workers: int
     """Raises if a file that this process reads does not fit the schema, by its header."""
     for path in data[rank::workers]:
         request.schema.check_header(path, request.columns)
+
+
+def _check_before_model(
+    request: "Request", ledger: "tacit.Ledger | None", folder: "RunFolder", *, dry_run: bool
+) -> None:
+    """Raises if the folder is in use or the ledger would refuse the charge, as far as that needs no plan."""
+    if not dry_run:
+        folder.check_empty()
+    if ledger is None:
+        return
+    ledger.check_unit(request.unit)
+    ledger.check_adjacency(request.budget)
+    if not dry_run and request.method == registry.DEFAULT:  # others may cost less than the budget
+        ledger.check_left(request.budget)
 
 
 @contextmanager

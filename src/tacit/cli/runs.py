@@ -33,6 +33,8 @@ from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument, TacitError, os_error_reason
 from tacit.inference.registry import CHOICES, DEFAULT, METHODS_BY_COMMAND, default_method
 from tacit.inference.result import Intervals
+from tacit.models.formula_parser import formula_columns
+from tacit.models.interpretation import FAMILY_NAMES
 
 if TYPE_CHECKING:
     from tacit.api.plan import Plan
@@ -183,6 +185,8 @@ class Request:
             raise InvalidArgument(
                 "--family is for a formula; the model in the file has its own distribution."
             )
+        if self.family is not None:
+            _validate.choice("family", self.family, FAMILY_NAMES)
         _validate.choice("method", self.method, CHOICES)
         if self.seed is not None:
             _validate.count("seed", self.seed, least=0)
@@ -210,8 +214,17 @@ class Request:
         return self.schema[outcome].labels if outcome in self.schema.names else ()
 
     @property
+    def unit(self) -> str:
+        """The unit of privacy."""
+        return "row" if self.schema.person is None else "person"
+
+    @property
     def columns(self) -> list[str]:
         """The columns that are read, without the column of the person."""
+        # A formula names them, so that a wrong file is refused before JAX is imported.
+        named = None if self.formula is None else formula_columns(self.formula)
+        if named is not None and set(named) <= set(self.schema.names):
+            return [name for name in named if name != self.schema.person]
         from tacit.api.rows import model_columns
 
         names = model_columns(self.model, self.schema)
@@ -431,15 +444,23 @@ class RunFolder:
     def __init__(self, path: Path, file: ModelFile | None = None) -> None:
         self.path, self.file, self._made = path, file, False
 
+    def check_empty(self) -> None:
+        """Raises if there is something in the folder."""
+        try:
+            held = self.path.is_dir() and any(self.path.iterdir())
+        except OSError as error:
+            raise InvalidArgument(f"{self.path} cannot be read: {error.strerror}.") from None
+        if held:
+            raise InvalidArgument(
+                f"{self.path} is not empty; pass a new folder with --out, or empty this one."
+            )
+
     def make(self, request: Request, **more: object) -> None:
         """Creates the folder before anything is charged, and writes the request."""
         try:
             self._made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-            if any(self.path.iterdir()):
-                raise InvalidArgument(
-                    f"{self.path} is not empty; pass a new folder with --out, or empty this one."
-                )
+            self.check_empty()
             request.schema.to_yaml(self.path / _SCHEMA_FILE)
             made = {"made": datetime.now(UTC).isoformat(timespec="seconds")}
             text = yaml.safe_dump(request.facts() | more | made, sort_keys=False)

@@ -83,6 +83,23 @@ def parse_formula(formula: str) -> ParsedFormula:
         ) from None
 
 
+def formula_columns(formula: str) -> list[str]:
+    """The names in a formula, which are those of columns."""
+    parts = parse_formula(formula)
+    ahead: list[Node] = [parts.response, *(node for term in parts.terms for node in term)]
+    ahead += [node for group in parts.grouped for term in group for node in term]
+    found = dict[str, None]()
+    while ahead:
+        node = ahead.pop(0)
+        if isinstance(node, ColumnName):
+            found[node.name] = None
+        elif isinstance(node, Operation):
+            ahead += node.args
+        elif isinstance(node, Call):
+            ahead += [*node.args, *node.kwargs.values()]
+    return list(found)
+
+
 class _Parser:
     """The tokens of a formula, and how many of them are parsed."""
 

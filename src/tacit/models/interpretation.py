@@ -206,6 +206,13 @@ def round_increment(size: float) -> float:
     return 10.0**power if power >= 0 else float(f"1e{power}")
 
 
+# Names of `tacit.models.families.FAMILIES`, which takes long to import.
+FAMILY_NAMES = (
+    "bernoulli", "binomial", "gaussian", "poisson", "negativebinomial", "zero_inflated_poisson",
+    "zero_inflated_negativebinomial", "gamma", "beta", "weibull", "categorical", "ordinal",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class GLMSpec:
     """What a model by formula was made from, beside the schema, so that it can be made again.
