@@ -473,7 +473,7 @@ def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, ca
 
     class Predicting:
         def __init__(self):
-            self.intervals = intervals
+            self.intervals, self.schema = intervals, None
 
         def predict(self, _):
             return np.ones(2)
