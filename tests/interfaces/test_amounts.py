@@ -49,7 +49,7 @@ def shown(capsys, *command):
 
 def in_report(folder):
     """The lines of the report's table on the budget."""
-    table = (folder / "report.md").read_text().split("## Budget left")[1].split("##")[0]
+    table = (folder / "report.md").read_text().split("## Remaining budget")[1].split("##")[0]
     return dict(re.findall(r"\| *(earlier runs|this run|left) *\| *([\d.e-]+) *\|", table))
 
 

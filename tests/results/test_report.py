@@ -122,7 +122,7 @@ def test_a_report_has_three_files_and_says_the_same_in_both_texts(tmp_path):
             f"Posterior of Intercept, C(ward)[{EVIL}] and u",
             "Posterior",
             "What it costs a person in the data",
-            "Budget left",
+            "Remaining budget",
             "How to repeat it",
         )
     ]
@@ -216,17 +216,50 @@ def test_the_budget_is_a_bar_of_what_is_known(tmp_path):
 @pytest.mark.parametrize(
     ("intervals", "said"),
     [
-        (Intervals.INCLUDED, "intervals include the noise"),
-        (Intervals.LEFT_OUT, "do not include the noise"),
-        (Intervals.SAMPLED, "no noise was added to the draws"),
+        (Intervals.INCLUDED, "intervals account for the privacy noise"),
+        (Intervals.LEFT_OUT, "intervals leave out the privacy noise"),
+        (Intervals.SAMPLED, "to which no noise was added"),
         (Intervals.NO_NOISE, "without noise"),
-        (Intervals.UNKNOWN, "not known whether the intervals include"),
+        (Intervals.UNKNOWN, "may or may not account for the privacy noise"),
     ],
 )
 def test_it_says_whether_intervals_include_the_noise(tmp_path, intervals, said):
     found = written(tmp_path, posterior(intervals=intervals))
-    assert said in found.page
+    for text in (found.page, found.text):
+        assert text.count(said) == 1  # and is not said over and over
+        left_out = text.count("noise not included")
+        assert left_out > 0 if intervals == Intervals.LEFT_OUT else left_out == 0
+
+
+def test_that_the_number_of_people_is_protected_is_said_at_the_top(tmp_path):
+    said = "The number of people is protected"
+    found = written(tmp_path, posterior())
+    assert said in found.page[: found.page.index("<h2>")]
     assert said in found.text
+    known = statement(public=("how many units there are, a unit being a person",))
+    assert said not in written(tmp_path, posterior(privacy=known)).page
+
+
+def test_a_level_that_nobody_has_does_not_rule_the_axis():
+    learned = [Bar("a", 0.2, 0.1, 0.18, 0.22, 0.3, "coefficient", is_ratio=True)]
+    absent = Bar("b", 0.1, -4, -1.6, 1.7, 4, "coefficient", is_ratio=True, is_unlearned=True)
+    (panel,) = drawings.forest_panels([*learned, absent])
+    alone = drawings.axis_for_bars(learned)
+    assert panel.axis == alone
+    assert panel.is_cut
+    assert [alone.cut_share(end) for end in (-4, 4)] == [0, 1]
+    # If nothing else is there, it is shown whole.
+    assert not drawings.forest_panels([absent])[0].is_cut
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.02, 0.03), (-0.5, 1.1), (-6, 7), (0.1, 0.2)])
+def test_an_axis_of_ratios_has_round_numbers_in_the_right_places(low, high):
+    axis = drawings.Axis(low, high, 1.0)
+    ticks = axis.ratio_ticks()
+    assert 2 <= len(ticks) <= 7
+    for share, text in ticks:
+        assert low + share * (high - low) == pytest.approx(np.log(float(text)), abs=1e-9)
+        assert 0 <= share <= 1
 
 
 def test_a_chain_shows_how_it_mixes(tmp_path):
@@ -237,7 +270,7 @@ def test_a_chain_shows_how_it_mixes(tmp_path):
 
 @pytest.mark.parametrize(
     ("converged", "words"),
-    [(True, "and the fit converged."), (False, "DID NOT CONVERGE"), (None, "cannot tell")],
+    [(True, "Converged."), (False, "DID NOT CONVERGE"), (None, "cannot tell")],
 )
 def test_it_says_whether_the_fit_converged(tmp_path, converged, words):
     fitted = posterior(

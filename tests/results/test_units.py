@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 from scipy import optimize, stats
 
 import tacit
+from tacit.accounting import events
 from tacit.errors import InvalidArgument
-from tacit.inference.result import Intervals
+from tacit.inference.result import UNLEARNED, Intervals
 from tacit.results import drawings
 from tacit.results.drawings import forest_bars
 from tacit.results.posterior import Posterior
-from tacit.results.summary import Summary, SummaryLine, trust_sentence
+from tacit.results.statement import PrivacyStatement
+from tacit.results.summary import Summary, SummaryLine, to_table_units, trust_sentence
 
 RNG = np.random.default_rng(7)
 N = 3000
@@ -152,7 +155,11 @@ def test_units_that_make_no_sense_are_one_sentence(fits, units, said):
 
 
 def test_a_summary_says_units_ratios_reference_priors_and_scale(fits):
-    text = str(fits["ill"].summary())
+    short, text = str(fits["ill"].summary()), fits["ill"].summary().details()
+    for said in ("age, per 10 years", "ward[B] ", "odds ratio [90%]", "Reference: age 58 years"):
+        assert said in short
+    for said in ("against A", "95% of the prior", "Priors", "log-odds"):
+        assert said not in short
     for said in (
         *("age, per 10 years", "dose, per 1", "ward[B], against A", "sex, m against f"),
         *("odds ratio", "95% of the prior", "the log-odds that ill is 1"),
@@ -164,9 +171,9 @@ def test_a_summary_says_units_ratios_reference_priors_and_scale(fits):
     assert f"{-half / 4:.3g} to {half / 4:.3g}" in text  # of age: per 10 years, not per 40
     falls = fits["falls"].summary()
     assert "rate ratio" in str(falls)
-    assert "the mean of score in points" in str(fits["score"].summary())
+    assert "the mean of score in points" in fits["score"].summary().details()
     assert fits["score"].summary().ratio is None
-    assert "half-normal for sigma" in str(fits["score"].summary())
+    assert "half-normal for sigma" in fits["score"].summary().details()
     frame = falls.to_pandas()
     assert list(frame.columns)[4:] == [
         *("rate ratio", "rate ratio 5%", "rate ratio 95%", "unit"),
@@ -228,6 +235,92 @@ def test_the_ends_of_positive_priors_hold_95_percent_of_their_draws():
 # The first sentence
 
 
+STATEMENT = PrivacyStatement(
+    event=events.gaussian(5.0),
+    delta=1e-6,
+    adjacency="add-remove",
+    unit="person",
+    public=(),
+    seeded=False,
+)
+
+
+def found(means, sds, **changes):
+    """The headline of a posterior of ill ~ age + dose + ward + sex, by means and deviations in the model's units."""
+    model, rng = glm("ill"), np.random.default_rng(2)
+    names = {"Intercept": 0, "age": 1, "dose": 2, "ward": slice(3, 5), "sex": 5}
+    drawn = rng.normal(means, sds, (1000, 6))
+    fields = {"intervals": Intervals.INCLUDED, "converged": True, **changes}
+    posterior = Posterior(
+        draws=to_table_units({n: drawn[:, at] for n, at in names.items()}, model.interpretation),
+        privacy=STATEMENT,
+        labels=model.function.labels,
+        interpretation=model.interpretation,
+        **fields,
+    )
+    return posterior.summary()
+
+
+@pytest.mark.parametrize(
+    ("means", "sds", "said"),
+    [
+        ([0, 1, -1, 1, 0, 0.5], 0.1, "Age, dose, ward and sex are clearly related to ill."),
+        (
+            *([0, 1, 0, 0, 2, 0], [0.1, 0.1, 0.1, 0.1, 0.1, 1.0]),
+            "Age and ward are clearly related to ill; no clear relation of dose; too few people for sex.",
+        ),
+        ([0, 0, 0, 0, 0, 0], 0.1, "No clear relation between ill and age, dose, ward and sex."),
+        ([0] * 6, 1.0, "Too few people to say how ill depends on age, dose, ward and sex."),
+        ([0] * 6, 2.4, "Nothing was learned about ill: there are too few people for this budget"),
+    ],
+)
+def test_the_headline_says_what_was_learned(means, sds, said):
+    summary = found(means, sds)
+    assert str(summary).startswith(said)
+    assert str(summary).splitlines()[1].startswith("Converged. 90% credible intervals")
+    assert said in summary._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"converged": False}, {"intervals": Intervals.LEFT_OUT}, {"intervals": Intervals.UNKNOWN}],
+)
+def test_nothing_is_clear_if_intervals_cannot_be_trusted(changes):
+    assert "clearly" not in str(found([0, 1, 1, 1, 1, 1], 0.1, **changes))
+
+
+def test_of_another_model_it_says_of_what_little_was_learned():
+    messages = ("It moved little.", f"{UNLEARNED} w: intervals are nearly the prior's.")
+    drawn = np.random.default_rng(0).normal(size=500)
+    post = Posterior(draws={"w": drawn}, privacy=STATEMENT, converged=True, messages=messages)
+    first, second, *rest = str(post.summary()).splitlines()
+    assert first == messages[1]
+    assert second.startswith("Converged.")
+    assert messages[1] not in rest
+
+
+def test_a_summary_says_aloud_that_there_was_no_ledger():
+    text = str(found([0, 1, 1, 1, 1, 1], 0.1))
+    assert text.splitlines()[-1] == (
+        "Privacy: epsilon 0.83412 at delta 1e-6 per person; no ledger: nothing limits how often these data are used."
+    )
+    with_ledger = replace(STATEMENT, budget_left=tacit.Budget(2, 9e-6))
+    assert with_ledger.cost_sentence.endswith("epsilon 2, delta 9e-6 left in the ledger.")
+
+
+def test_ratios_can_be_plotted(fits):
+    figure = fits["ill"].plot_forest(ratios=True)
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "odds ratio"
+    labels = [each.get_text() for each in axes.get_yticklabels()]
+    assert labels[0] == "age, per 10 years"
+    assert not any("Intercept" in each for each in labels)
+    for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True):
+        assert np.exp(place) == pytest.approx(float(label.get_text()))
+    with pytest.raises(InvalidArgument, match="no ratio to plot"):
+        fits["score"].plot_forest(ratios=True)
+
+
 def test_one_sentence_says_what_intervals_hold_and_whether_to_trust_the_fit():
     every = {
         trust_sentence(0.9, kind, converged)
@@ -235,9 +328,9 @@ def test_one_sentence_says_what_intervals_hold_and_whether_to_trust_the_fit():
         for converged in (True, False, None)
     }
     assert len(every) == 3 * len(Intervals)
-    assert all(said.count(".") == 1 for said in every)
+    assert all(said.count(".") == 2 for said in every)
     assert "too narrow" in trust_sentence(0.9, Intervals.LEFT_OUT, converged=True)
-    assert "did not converge" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
+    assert "Did not converge" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
     assert "50%" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
 
 
@@ -339,7 +432,7 @@ def test_a_report_is_in_units_and_asks_a_question(fits, tmp_path):
     assert f"<h1>{title}</h1>" in page
     assert text.startswith(f"# {title}")
     top = page[: page.index("<h2>")]
-    for said in ("The 90% intervals", "&lt;b&gt;Falls", "2026-117"):
+    for said in ("90% credible intervals", "&lt;b&gt;Falls", "2026-117"):
         assert said in top
     assert "ill ~ age" not in top
     for said in ("per 5 years", "odds ratio", "age 58 years", "divided by a public scale"):
@@ -362,9 +455,9 @@ def test_notes_that_are_not_a_mapping_are_refused(fits, tmp_path):
 @pytest.mark.parametrize(
     ("mean", "sd", "said"),
     [
-        (0.0296, 0.0005, "1.030 (1.029 to 1.031)"),
-        (0.4, 0.2, "1.49 (1.07 to 2.07)"),
-        (-8.0, 1.0, "0.000335 (6.47e-05 to 0.00174)"),
+        (0.0296, 0.0005, "1.030 [1.029, 1.031]"),
+        (0.4, 0.2, "1.49 [1.07, 2.07]"),
+        (-8.0, 1.0, "0.000335 [6.47e-05, 0.00174]"),
     ],
 )
 def test_a_ratio_has_digits_that_tell_its_ends_apart(mean, sd, said):

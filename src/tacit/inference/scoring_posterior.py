@@ -31,7 +31,7 @@ _MAX_UNDERDISPERSION = 0.8
 # If the noise of the curvature relative to its mean is larger, small eigenvalues cannot be detected.
 _MAX_CURVATURE_NOISE = 0.9
 # If the posterior's width is more than this part of the prior's, the data tell little about a parameter.
-_UNLEARNED_RATIO = 0.8
+_UNLEARNED_RATIO, _MAX_NAMED_ENTRIES = 0.8, 4
 
 
 # Of a chain: precision and gradient of its likelihood. Of all: the position of the expansion, mean and scale of the
@@ -177,12 +177,23 @@ def _unlearned_message(model: UnitModel, space: Whitening, draws: Matrix) -> tup
         for each in (normal, draws)
     )
     little = {name: _is_unlearned(before[name], after[name]) for name in before}
-    names = [
-        name if which.all() else f"parts of {name}" for name, which in little.items() if which.any()
-    ]
+    names = [each for name, which in little.items() for each in _entry_names(model, name, which)]
     if not names:
         return ()
     return (f"{UNLEARNED} {', '.join(names)}: intervals are nearly the prior's.",)
+
+
+def _entry_names(model: UnitModel, name: str, which: NDArray[np.bool_]) -> list[str]:
+    """A parameter, or the entries of it that were chosen, if there are few and they have names."""
+    axes = model.labels.get(name)
+    if which.all() or not which.any():
+        return [name] if which.any() else []
+    if axes is None or which.sum() > _MAX_NAMED_ENTRIES:
+        return [f"parts of {name}"]
+    places = np.argwhere(which)
+    return [
+        f"{name}[{', '.join(axis[i] for axis, i in zip(axes, at, strict=True))}]" for at in places
+    ]
 
 
 def _is_unlearned(before: NDArray[np.floating], after: NDArray[np.floating]) -> NDArray[np.bool_]:

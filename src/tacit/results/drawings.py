@@ -331,7 +331,7 @@ def privacy_chart(
     first, last = math.floor(min(deltas)), math.ceil(max(deltas))
     every = 3 if last - first > 6 else 1
     powers = [power for power in range(first, last + 1) if power % every == 0]
-    ticks = [((power - first) / (last - first), f"{10.0**power:g}") for power in powers]
+    ticks = [((power - first) / (last - first), format_number(10.0**power)) for power in powers]
     described = (
         f"{name}: epsilon {format_epsilon(epsilon)} at delta {format_number(delta)}"
         for name, (delta, epsilon) in marked.items()
