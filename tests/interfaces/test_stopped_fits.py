@@ -144,6 +144,22 @@ def test_a_fit_that_goes_on_is_charged_and_stated_in_full(tmp_path, drawn):
     assert drawn == list(range(8))
 
 
+def test_a_method_that_says_so_after_its_last_step_is_charged_in_full(tmp_path, monkeypatch, drawn):
+    """What counts is what the gate has executed, and not who raises what."""
+    ledger, usual = new_ledger(tmp_path), tacit.Scoring.run
+
+    def late(*arguments):
+        usual(*arguments)
+        raise TooFewUnits("too few", 3.0, 1.0)
+
+    monkeypatch.setattr(tacit.Scoring, "run", late)
+    with pytest.raises(TooFewUnits, match="too few"):
+        tacit.fit(PLAN, READABLE, ledger=ledger)
+    assert len(drawn) == 8
+    assert ledger.left.epsilon == 2
+    assert not ledger.charges[0].stopped
+
+
 POINTS = {
     "after the charge": (ledgers.Ledger, "charge", 1),
     "when the count is stored": (checkpoint, "write_atomically", 3),
