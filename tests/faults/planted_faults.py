@@ -19,6 +19,9 @@ SEEN = "test_audit_secrets.py::test_"
 KEPT = "privacy/test_unfinished.py::test_"
 DIGESTS = "privacy/test_digest.py::test_"
 RESUMED = "interfaces/test_resume.py::test_"
+STOPS = "accounting/test_stops.py::test_"
+EARLY = "privacy/test_early_stop.py::test_"
+STOPPED = "interfaces/test_stopped_fits.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -493,15 +496,15 @@ _OF_ACCOUNTS = [
     ),
     fault(
         "a step fewer charged than made",
-        "tacit.privacy.mechanisms:NoisySums.event",
-        "events.sampled_gaussian(list(self._counted), self.sampling_rate)",
+        "tacit.privacy.mechanisms:NoisySums._event_until",
+        "events.sampled_gaussian(list(counted), self.sampling_rate)",
         "events.sampled_gaussian([(s, n - 1) for s, n in self.phases], self.sampling_rate)",
         NOISE + "variance_is_the_charged_one[all]",
     ),
     fault(
         "a rate 5% lower charged than used",
-        "tacit.privacy.mechanisms:NoisySums.event",
-        "events.sampled_gaussian(list(self._counted), self.sampling_rate)",
+        "tacit.privacy.mechanisms:NoisySums._event_until",
+        "events.sampled_gaussian(list(counted), self.sampling_rate)",
         "events.sampled_gaussian(list(self.phases), self.sampling_rate / 1.05)",
         SAMPLING + "rate_is_the_charged_one",
     ),
@@ -930,29 +933,29 @@ _OF_UPDATES = [
     fault(
         "an update that gets rows",
         "tacit.privacy.gate:run",
-        "update(jax.tree.map(lambda leaf: leaf[0], outputs[-1]))",
-        'update(np.asarray(gate._private._fields["x"][0, 0], np.float32))',
+        "seen = jax.tree.map(lambda leaf: leaf[0], outputs[-1])",
+        'seen = (np.asarray(gate._private._fields["x"][0, 0], np.float32))',
         GATE + "an_update_is_given_what_was_released_and_nothing_else",
     ),
     fault(
         "an update of the sums without noise",
         "tacit.privacy.gate:run",
-        "update(jax.tree.map(lambda leaf: leaf[0], outputs[-1]))",
-        'update(np.asarray(gate._private._fields["x"].sum(axis=(0, 1)), np.float32))',
+        "seen = jax.tree.map(lambda leaf: leaf[0], outputs[-1])",
+        'seen = (np.asarray(gate._private._fields["x"].sum(axis=(0, 1)), np.float32))',
         GATE + "an_update_is_given_what_was_released_and_nothing_else",
     ),
     fault(
         "a step that goes on from its own state beside an update",
         "tacit.privacy.gate:run",
-        "state = session.share(update(",
-        "_ = session.share(update(",
+        "state = session.share(_follow(",
+        "_ = session.share(_follow(",
         GATE + "steps_that_an_update_drives_are_those_that_drive_themselves",
         GATE + "the_state_that_a_step_returns_is_not_used_beside_an_update",
     ),
     fault(
         "a run that goes on without what its update remembered",
         "tacit.privacy.gate:run",
-        "update(jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0]))",
+        "_follow(gate, number + 1, seen, state, update, asked)",
         "pass",
         KEPT + "steps_that_an_update_drives_go_on_bit_for_bit[True]",
     ),
@@ -1034,10 +1037,11 @@ _OF_KEPT_RUNS = [
     ),
     fault(
         "a second posterior for one charge",
-        "tacit.api.resume:ResumableRun.finish",
+        "tacit.api.resume:ResumableRun._release",
         "if first != digest:",
         "if False:",
         RESUMED + "one_posterior_leaves_for_a_charge",
+        STOPPED + "a_copy_that_would_say_another_count_says_nothing",
     ),
     fault(
         "a ledger that records what leaves last",
@@ -1073,8 +1077,8 @@ _OF_CHAINS = [
     fault(
         "rounds of a schedule counted once",
         "tacit.privacy.mechanisms:NoisySums._counted",
-        "total[scale] = total.get(scale, 0) + steps",
-        "total[scale] = steps",
+        "total[scale] = total.get(scale, 0) + here",
+        "total[scale] = here",
         CHAINS + "alternating_noise_costs_the_same_in_any_order",
     ),
     fault(
@@ -1136,6 +1140,104 @@ _OF_CHAINS = [
     ),
 ]
 
+_OF_STOPS = [
+    fault(
+        "a stop that gives delta back",
+        "tacit.accounting.ledger_chain:read_past_costs",
+        "CHARGES.c.delta",
+        "sa.case((_HAS_STOPPED, 0.0), else_=CHARGES.c.delta)",
+        STOPS + "a_run_counts_in_full_until_it_is_known_to_have_stopped",
+    ),
+    fault(
+        "two outcomes with a delta each",
+        "tacit.accounting.accountants:stopping_costs",
+        "budget.delta * _STOPPED_DELTA_SHARE",
+        "budget.delta",
+        STOPS + "both_outcomes_fit_into_one_delta",
+    ),
+    fault(
+        "no delta kept for a stop",
+        "tacit.accounting.accountants:stopping_costs",
+        "cost(event, unstopped_budget(budget))",
+        "cost(event, budget)",
+        STOPS + "a_run_that_leaves_no_delta_for_its_stop_is_refused",
+    ),
+    fault(
+        "a run that may stop counts as if it had",
+        "tacit.accounting.ledger_chain:_counted",
+        "_HAS_STOPPED",
+        'CHARGES.c[f"stopped_{column}"].is_not(None)',
+        STOPS + "a_run_counts_in_full_until_it_is_known_to_have_stopped",
+        STOPPED + "a_fit_that_goes_on_is_charged_and_stated_in_full",
+    ),
+    fault(
+        "any run counts less that says it has stopped",
+        "tacit.accounting.ledger_chain:write_finish",
+        "if stopped:",
+        "if False:",
+        STOPS + "only_a_run_that_was_charged_as_one_can_stop",
+    ),
+    fault(
+        "steps after a stop",
+        "tacit.privacy.gate:run",
+        "if gate.stopped:",
+        "if False:",
+        EARLY + "what_is_executed_until_a_stop_is_what_is_charged_then",
+        STOPPED + "a_table_that_cannot_be_read_costs_its_count[False-sum]",
+    ),
+    fault(
+        "a run that went beyond its count counts as stopped when it goes on",
+        "tacit.privacy.gate:run",
+        "stop if number + 1 == done else None",
+        "stop",
+        EARLY + "a_run_that_went_on_cannot_stop_later",
+    ),
+    fault(
+        "a stop a step later than charged",
+        "tacit.privacy.gate:_follow",
+        "number == gate.mechanism.stop_after",
+        "number == gate.mechanism.stop_after + 1",
+        EARLY + "what_is_executed_until_a_stop_is_what_is_charged_then",
+        STOPPED + "a_table_that_cannot_be_read_costs_its_count[True-sum]",
+    ),
+    fault(
+        "a stop charged for its first step only",
+        "tacit.privacy.mechanisms:NoisySums.stopped_event",
+        "self._event_until(self.stop_after)",
+        "self._event_until(1)",
+        EARLY + "what_is_executed_until_a_stop_is_what_is_charged_then",
+        EARLY + "the_event_of_a_stop_is_that_of_the_first_steps",
+    ),
+    fault(
+        "a count that leaves before it is stored",
+        "tacit.privacy.checkpoint:CheckpointedSession.store",
+        "last = gate.stopped or position.steps",
+        "last = position.steps",
+        EARLY + "a_stop_is_on_disk_before_it_is_known_and_nothing_is_drawn_again",
+    ),
+    fault(
+        "a run that went on counts as stopped",
+        "tacit.api.resume:Run.recorded_stop",
+        "if not gate.stopped:",
+        "if False:",
+        STOPPED + "a_method_that_says_so_after_its_last_step_is_charged_in_full",
+    ),
+    fault(
+        "a stop that is not recorded",
+        "tacit.api.resume:Run._stop",
+        "if self._ledger is not None:",
+        "if False:",
+        STOPPED + "a_table_that_cannot_be_read_costs_its_count[False-sum]",
+    ),
+    fault(
+        "a fit that stopped begins anew",
+        "tacit.api.resume:check_not_stopped",
+        "(folder / STOPPED_FILE).exists()",
+        "False",
+        STOPPED + "a_stopped_fit_that_was_killed_has_one_charge_one_count_and_one_end",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -1151,6 +1253,7 @@ FAULTS = [
     *_OF_UPDATES,
     *_OF_KEPT_RUNS,
     *_OF_CHAINS,
+    *_OF_STOPS,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {
@@ -1167,4 +1270,5 @@ QUICK = {
     "a book that takes negative charges",
     "a stream that goes on a word too early",
     "rounds of a schedule counted once",
+    "two outcomes with a delta each",
 }

@@ -220,6 +220,26 @@ def test_a_run_that_was_killed_after_its_count_goes_on_with_it(
     assert executed.noise.count(5.0) == (1 if stored else 2)
 
 
+def test_a_run_that_went_on_cannot_stop_later(tmp_path, monkeypatch, executed):
+    """Even if what decides changes its mind when the run is resumed: more was executed than the count."""
+    monkeypatch.setattr(checkpoint, "_MIN_SECONDS_BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr(checkpoint, "_WRITE_TIME_FACTOR", 0.0)
+    held, gate = kept(tmp_path)
+
+    def killed(done):
+        if done == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        stopping(gate, lambda _: False, block=4, progress=killed)
+    held.close()
+    held, again = kept(tmp_path)
+    stopping(again, lambda _: True)
+    held.close()
+    assert not again.stopped
+    assert len(executed.noise) == 8
+
+
 def test_what_decides_on_a_stop_is_given_what_was_released_and_nothing_else():
     """Rows and noise by themselves never leave the gate."""
     given = []

@@ -485,7 +485,9 @@ def run(
         state = session.share(state)
         for number in range(done):
             seen = jax.tree.map(lambda leaf, number=number: leaf[number], outputs[0])
-            _follow(gate, number + 1, seen, state, update, stop)
+            # A run that went beyond that step cannot have stopped there any more.
+            asked = stop if number + 1 == done else None
+            _follow(gate, number + 1, seen, state, update, asked)
     for first in range(done - done % every, total, every):
         if gate.stopped:
             break
