@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaln, ndtr, softmax
+from scipy.special import expit, gammainc, gammaln, log_ndtr, ndtr, softmax
 
 from tacit import _validate
 from tacit._typing import FloatArray
@@ -27,8 +27,11 @@ from tacit.models.formula import (
     NumPyColumns,
     ParsedFormula,
     column_name,
+    interval_starts,
     literal_number,
+    outcome_name,
     parse_formula,
+    split_weights,
     unknown_name_error,
 )
 from tacit.results.summary import coordinates
@@ -48,6 +51,82 @@ _GRID_VALUES, _CURVE_VALUES = 5, 61
 _SLOPE_STEP = 2e-3
 # As in `tacit.models.families`: where linear predictors are limited so that means are finite.
 _MAX_LOG_EXCESS, _MAX_LOG_TIME_RATIO, _MIN_BETA_MEAN = 5.0, 12.0, 1e-4
+# Shapes of Weibull times and standard deviations of logarithms are at least this, so that means are finite.
+_MIN_SHAPE, _MIN_LOG_SIGMA, _MAX_LOG_TIME = 0.01, 1e-3, 60.0
+
+
+class WeibullCurves(NamedTuple):
+    """Weibull times of every draw and row, by parameters [draws, rows]."""
+
+    log_scale: FloatArray
+    alpha: FloatArray
+
+    def mean(self) -> FloatArray:
+        """Mean times."""
+        return np.asarray(np.exp(self.log_scale + gammaln(1 + 1 / self.alpha)))
+
+    def survival(self, time: float) -> FloatArray:
+        """Probabilities of no event until a positive time."""
+        return np.asarray(np.exp(-self._hazard(time)))
+
+    def _hazard(self, time: float) -> FloatArray:
+        log_hazard = np.minimum(self.alpha * (np.log(time) - self.log_scale), 40.0)
+        return np.asarray(np.exp(log_hazard))
+
+    def restricted_mean(self, time: float) -> FloatArray:
+        """Mean times, where later ones count as this time."""
+        return np.asarray(self.mean() * gammainc(1 / self.alpha, self._hazard(time)))
+
+
+class LogNormalCurves(NamedTuple):
+    """Times of every draw and row whose logarithms are normal, by parameters [draws, rows]."""
+
+    location: FloatArray
+    sigma: FloatArray
+
+    def mean(self) -> FloatArray:
+        """Mean times."""
+        return np.asarray(np.exp(np.minimum(self.location + self.sigma**2 / 2, _MAX_LOG_TIME)))
+
+    def survival(self, time: float) -> FloatArray:
+        """Probabilities of no event until a positive time."""
+        return np.asarray(ndtr((self.location - np.log(time)) / self.sigma))
+
+    def restricted_mean(self, time: float) -> FloatArray:
+        """Mean times, where later ones count as this time."""
+        deviate = (np.log(time) - self.location) / self.sigma
+        early = np.exp(self.location + self.sigma**2 / 2 + log_ndtr(deviate - self.sigma))
+        return np.asarray(early + time * ndtr(-deviate))
+
+
+class PiecewiseExponentialCurves(NamedTuple):
+    """Times of every draw and row with constant hazards [draws, rows, intervals] from each start on."""
+
+    hazard: FloatArray
+    starts: FloatArray
+
+    def mean(self) -> FloatArray:
+        """Mean times."""
+        return self.restricted_mean(np.inf)
+
+    def survival(self, time: float) -> FloatArray:
+        """Probabilities of no event until a time."""
+        ends = np.append(self.starts[1:], np.inf)
+        spent = np.clip(time, self.starts, ends) - self.starts
+        return np.asarray(np.exp(-(self.hazard * spent).sum(axis=-1)))
+
+    def restricted_mean(self, time: float) -> FloatArray:
+        """Mean times, where later ones count as this time: survived of each interval, over its hazard."""
+        ends = np.minimum(np.append(self.starts[1:], np.inf), time)
+        total = np.zeros(self.hazard.shape[:-1])
+        for k, (start, end) in enumerate(zip(self.starts, ends, strict=True)):
+            if start < end:
+                last = 0.0 if np.isinf(end) else self.survival(end)
+                total += (self.survival(start) - last) / self.hazard[..., k]
+        return total
+
+
+TimeCurves = WeibullCurves | LogNormalCurves | PiecewiseExponentialCurves
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +149,7 @@ class FormulaMeans:
     @property
     def outcome(self) -> str:
         """The name of the outcome."""
-        node = self.parts.response
-        return str(column_name(node.args[0] if isinstance(node, Call) else node))
+        return outcome_name(self.parts.response)
 
     @property
     def column(self) -> Kind:
@@ -139,16 +217,38 @@ class FormulaMeans:
             return eta
         if family == "beta":
             return np.asarray(np.clip(expit(eta), _MIN_BETA_MEAN, 1 - _MIN_BETA_MEAN))
-        if family == "weibull":
-            middle = np.log(self.column.high)
-            limited = np.clip(eta, middle - _MAX_LOG_TIME_RATIO, middle + _MAX_LOG_TIME_RATIO)
-            alpha = self._auxiliary(draws, "alpha")[:, None]
-            return np.asarray(np.exp(limited + gammaln(1 + 1 / alpha)))
+        times = self.time_curves(draws, eta)
+        if times is not None:
+            return times.mean()
         most = np.log(self.column.high) + _MAX_LOG_EXCESS
         rate = np.exp(np.clip(eta, -2 * _MAX_LOG_EXCESS - most, most))
         if family.startswith("zero_inflated"):
             rate = rate * (1 - self._auxiliary(draws, "zero_inflation")[:, None])
         return np.asarray(rate)
+
+    def time_curves(self, draws: Mapping[str, FloatArray], eta: FloatArray) -> TimeCurves | None:
+        """The distributions of times, by draws and linear predictors; None if outcomes are not times."""
+        family, centre = self.spec.family, np.log(self.column.high)
+        hazard = np.clip(eta, -_MAX_LOG_TIME_RATIO, _MAX_LOG_TIME_RATIO)
+        time = np.clip(eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO)
+        if family == "lognormal":
+            sigma = np.maximum(self._auxiliary(draws, "sigma"), _MIN_LOG_SIGMA)
+            return LogNormalCurves(time, sigma[:, None])
+        if family == "piecewise_exponential":
+            baseline = self._auxiliary(draws, "log_hazard")
+            limited = np.clip(baseline, -centre - _MAX_LOG_TIME_RATIO, _MAX_LOG_TIME_RATIO - centre)
+            return PiecewiseExponentialCurves(
+                np.exp(hazard[:, :, None] + limited[:, None]), self._interval_starts()
+            )
+        if family not in ("weibull", "weibull_ph"):
+            return None
+        alpha = np.maximum(self._auxiliary(draws, "alpha"), _MIN_SHAPE)[:, None]
+        return WeibullCurves(time if family == "weibull" else centre - hazard / alpha, alpha)
+
+    def _interval_starts(self) -> FloatArray:
+        """Where intervals of constant hazard begin."""
+        node, _ = split_weights(self.parts.response)
+        return np.asarray(interval_starts(node, self.column))
 
     def _auxiliary(self, draws: Mapping[str, FloatArray], name: str) -> FloatArray:
         """Draws of a parameter of the family, whose name is longer if a term has the same."""
@@ -156,10 +256,11 @@ class FormulaMeans:
         return np.asarray(draws[f"{self.outcome}_{name}" if name in taken else name], np.float64)
 
     def _trials(self, columns: Mapping[str, Any]) -> FloatArray:
-        assert isinstance(self.parts.response, Call)
-        total = column_name(self.parts.response.args[1])
+        node, _ = split_weights(self.parts.response)
+        assert isinstance(node, Call)
+        total = column_name(node.args[1])
         if total is None:
-            return np.asarray(literal_number(self.parts.response.args[1]))
+            return np.asarray(literal_number(node.args[1]))
         return np.asarray(columns[total], np.float64)
 
     def _ordinal(self, eta: FloatArray, cutpoints: FloatArray) -> FloatArray:
