@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from maximum_likelihood import by_numbers
 from numpyro.distributions import biject_to
 from scipy import stats
-from maximum_likelihood import by_numbers
 from scipy.special import expit, gamma, logit, ndtr
 from single_rows import row_log_likelihood, simulate_row
 

@@ -13,6 +13,7 @@ from single_rows import row_log_likelihood, simulate_row
 import tacit
 from tacit.errors import InvalidArgument
 from tacit.models.distributions import fast_sample
+from tacit.models.families import Predictor
 from tacit.models.front_ends import adapt_model
 from tacit.models.survival import (
     CensoredTimes,
@@ -22,6 +23,7 @@ from tacit.models.survival import (
     WeibullTimes,
     end_of_follow_up,
 )
+from tacit.results import effects, predictive
 
 HIGH = 6.0
 STARTS, HAZARDS = (0.0, 1.0, 2.5), np.array([0.2, 0.6, 0.1])
@@ -349,3 +351,59 @@ def test_summaries_of_proportional_hazards_have_hazard_ratios(exact):
     assert "log_hazard[4 to 10], at the reference" in str(post.summary())
     frame = post.summary().to_pandas()
     assert frame.loc["x", "hazard ratio"] == pytest.approx(np.exp(frame.loc["x", "mean"]))
+
+
+@pytest.mark.parametrize("family", ["weibull", "weibull_ph", "lognormal", "piecewise_exponential"])
+def test_survival_curves_are_those_of_the_model(family):
+    """Survival in NumPy against the hazard in JAX, and restricted means against integrals of survival."""
+    made = tacit.glm("censored(time, died) ~ x + ward", family=family, schema=SCHEMA)
+    model = adapt_model(made, SCHEMA)
+    means = effects.FormulaMeans.build(predictive.formula_recipe(model), SCHEMA)
+    vectors = np.random.default_rng(0).normal(0, 0.3, (3, model.dimension)).astype(np.float32)
+    draws = {n: np.asarray(v) for n, v in jax.vmap(model.constrain)(vectors).items()}
+    columns = SCHEMA.dummy_rows(4, means.spec.predictors)
+    curves = means.time_curves(draws, means.linear_predictor(draws, columns))
+    for i in range(3):
+        given = {name: jnp.asarray(value[i]) for name, value in draws.items()}
+        eta = jnp.asarray(means.linear_predictor(draws, columns)[i])
+        full = {n: jnp.asarray(v) for n, v in SCHEMA.dummy_rows(4).items()}
+        fn = made.function.family.distribution(
+            Predictor(made.function.outcome, "log", eta, given, full)
+        )
+        for time in (0.7, 4.0, 12.0):
+            expected = np.exp(-fn.times.cumulative_hazard(jnp.full(4, time)))
+            assert np.allclose(curves.survival(time)[i], expected, rtol=1e-4)
+    grid = (
+        np.linspace(0, 1, 4001)[1:] ** 3
+    ) * 7.5  # finer near zero, where hazards may be infinite
+    survived = np.array([np.ones_like(curves.survival(1.0)), *map(curves.survival, grid)])
+    area = np.trapezoid(survived, np.append(0.0, grid), axis=0)
+    assert np.allclose(curves.restricted_mean(7.5), area, rtol=1e-4)
+
+
+def test_survival_is_a_data_frame_with_intervals(exact):
+    post = exact("piecewise_exponential")
+    found = post.survival([0, 2.0, 5.0], at={"x": [-1, 1], "ward": "all"}, rmst=5.0)
+    assert len(found) == 4 * 4
+    assert set(found["quantity"]) == {"survival", "restricted mean"}
+    curve = found[(found["x"] == 1) & (found["ward"] == "b") & (found["quantity"] == "survival")]
+    assert curve["mean"].is_monotonic_decreasing
+    assert curve["mean"].iloc[0] == 1
+    assert (curve["5%"] <= curve["mean"]).all()
+    restricted = found[found["quantity"] == "restricted mean"].set_index(["x", "ward"])["mean"]
+    assert restricted[1, "b"] < restricted[-1, "a"] < 5  # a higher hazard, a shorter time
+    axes = post.plot_survival(by="ward").axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
+    with pytest.raises(InvalidArgument, match="times must be zero or a positive"):
+        post.survival([-1.0])
+    with pytest.raises(InvalidArgument, match="rmst must be a positive"):
+        post.survival(rmst=0)
+
+
+def test_survival_needs_a_time():
+    schema = tacit.Schema({"x": tacit.Number(0, 1), "y": tacit.Binary()})
+    rng = np.random.default_rng(0)
+    data = {"x": rng.random(50), "y": rng.integers(0, 2, 50)}
+    post = tacit.fit_without_privacy(tacit.glm("y ~ x", schema=schema), data)
+    with pytest.raises(InvalidArgument, match="this is a model of the bernoulli family"):
+        post.survival(3)

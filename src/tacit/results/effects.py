@@ -126,6 +126,7 @@ class PiecewiseExponentialCurves(NamedTuple):
         return total
 
 
+TIME_FAMILIES = ("weibull", "weibull_ph", "piecewise_exponential", "lognormal")
 TimeCurves = WeibullCurves | LogNormalCurves | PiecewiseExponentialCurves
 
 
@@ -228,7 +229,10 @@ class FormulaMeans:
 
     def time_curves(self, draws: Mapping[str, FloatArray], eta: FloatArray) -> TimeCurves | None:
         """The distributions of times, by draws and linear predictors; None if outcomes are not times."""
-        family, centre = self.spec.family, np.log(self.column.high)
+        family = self.spec.family
+        if family not in TIME_FAMILIES:
+            return None
+        centre = np.log(self.column.high)
         hazard = np.clip(eta, -_MAX_LOG_TIME_RATIO, _MAX_LOG_TIME_RATIO)
         time = np.clip(eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO)
         if family == "lognormal":
@@ -240,8 +244,6 @@ class FormulaMeans:
             return PiecewiseExponentialCurves(
                 np.exp(hazard[:, :, None] + limited[:, None]), self._interval_starts()
             )
-        if family not in ("weibull", "weibull_ph"):
-            return None
         alpha = np.maximum(self._auxiliary(draws, "alpha"), _MIN_SHAPE)[:, None]
         return WeibullCurves(time if family == "weibull" else centre - hazard / alpha, alpha)
 
@@ -300,8 +302,8 @@ def formula_means(posterior: "Posterior") -> FormulaMeans:
 def predictions(posterior: "Posterior", at: At | None = None, level: float = 0.9) -> "pd.DataFrame":
     """See `Posterior.predictions`."""
     means = formula_means(posterior)
-    table = _grid(posterior, means, at or {})
-    return _frame(means, table, _means_at(posterior, means, table), level)
+    table = grid(posterior, means, at or {})
+    return frame_of(means, table, _means_at(posterior, means, table), level)
 
 
 def comparisons(
@@ -328,12 +330,12 @@ def comparisons(
     rest = {name: value for name, value in (at or {}).items() if name != variable}
     found = []
     for low, high in pairs:
-        tables = [_grid(posterior, means, {**rest, variable: [end]}) for end in (low, high)]
+        tables = [grid(posterior, means, {**rest, variable: [end]}) for end in (low, high)]
         first_mean, second_mean = (_means_at(posterior, means, table) for table in tables)
         change = second_mean - first_mean if by == "difference" else second_mean / first_mean
         shown = {n: v for n, v in tables[0].items() if n != variable}
-        contrast = [f"{_text(high)} against {_text(low)}"] * len(tables[0][variable])
-        found.append(_frame(means, {variable: contrast, **shown}, change, level))
+        contrast = [f"{value_text(high)} against {value_text(low)}"] * len(tables[0][variable])
+        found.append(frame_of(means, {variable: contrast, **shown}, change, level))
     import pandas as pd
 
     return pd.concat(found, ignore_index=True)
@@ -349,9 +351,7 @@ def slopes(
         raise InvalidArgument(
             f"{variable!r} is a {kind.kind}, which has no slope; use comparisons({variable!r})."
         )
-    table = _grid(
-        posterior, means, {variable: _reference(posterior, means)[variable], **(at or {})}
-    )
+    table = grid(posterior, means, {variable: _reference(posterior, means)[variable], **(at or {})})
     here = np.asarray(table[variable], np.float64)
     step = _SLOPE_STEP * (kind.high - kind.low) / 2
     low, high = np.maximum(here - step, kind.low), np.minimum(here + step, kind.high)
@@ -359,7 +359,7 @@ def slopes(
         _means_at(posterior, means, {**table, variable: ends.tolist()}) for ends in (low, high)
     )
     width = (high - low)[:, None] if means.levels else high - low
-    return _frame(means, table, (above - below) / width, level)
+    return frame_of(means, table, (above - below) / width, level)
 
 
 def _predictor(means: FormulaMeans, name: str) -> Kind:
@@ -398,7 +398,7 @@ def _reference(posterior: "Posterior", means: FormulaMeans) -> dict[str, object]
     return found
 
 
-def _grid(posterior: "Posterior", means: FormulaMeans, at: At) -> dict[str, list[object]]:
+def grid(posterior: "Posterior", means: FormulaMeans, at: At) -> dict[str, list[object]]:
     """All combinations of the values asked for, other columns at the reference."""
     if not isinstance(at, Mapping):
         raise InvalidArgument('at must be a mapping such as {"age": [30, 60], "ward": "all"}.')
@@ -431,16 +431,19 @@ def _values(name: str, kind: Kind, asked: object) -> list[object]:
     return [str(each) if kind.labels else float(str(each)) for each in values]
 
 
+def encode_grid(means: FormulaMeans, table: Mapping[str, Sequence[object]]) -> Mapping[str, Any]:
+    """The encoded columns of a grid."""
+    names = means.spec.predictors
+    if not names:
+        return {"": np.zeros(1)}
+    cells = {n: [_cell(means.schema[n], v) for v in table[n]] for n in names}
+    return means.schema.encode_new(cells, names)[0]
+
+
 def _means_at(
     posterior: "Posterior", means: FormulaMeans, table: Mapping[str, Sequence[object]]
 ) -> FloatArray:
-    names = means.spec.predictors
-    if not names:
-        columns: Mapping[str, Any] = {"": np.zeros(1)}
-    else:
-        cells = {n: [_cell(means.schema[n], v) for v in table[n]] for n in names}
-        columns, _ = means.schema.encode_new(cells, names)
-    return means.means(posterior.model_draws, columns, per_trial=True)
+    return means.means(posterior.model_draws, encode_grid(means, table), per_trial=True)
 
 
 def _cell(kind: Kind, value: object) -> object:
@@ -448,7 +451,7 @@ def _cell(kind: Kind, value: object) -> object:
     return kind.labels.index(str(value)) if kind.kind == "binary" else value
 
 
-def _frame(
+def frame_of(
     means: FormulaMeans, table: Mapping[str, Sequence[object]], found: FloatArray, level: float
 ) -> "pd.DataFrame":
     """Means and intervals of each row of a grid, and of each level of the outcome."""
@@ -469,7 +472,8 @@ def _frame(
     return pd.DataFrame({**data, "mean": flat.mean(axis=0), names[0]: ends[0], names[1]: ends[1]})
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """A value of a grid as text."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
