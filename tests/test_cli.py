@@ -52,6 +52,24 @@ def test_noise_says_what_it_means_for_a_person(capsys):
         assert word in out
 
 
+def test_meaning_says_what_an_attacker_can_do(capsys):
+    code, out, _ = call(capsys, *"budget meaning --epsilon 1 --delta 1e-6 --json".split())
+    found = json.loads(out)
+    assert code == 0
+    assert found["any_run"]["best_guess"] == pytest.approx(0.7311, abs=1e-4)
+    assert found["run"]["advantage"] < 0.25 * found["any_run"]["advantage"]
+    code, out, _ = call(capsys, *"budget meaning --advantage 0.1".split())
+    assert code == 0
+    for words in ("true positives at 1% false positives", "10.0%", "55.0%", "epsilon 1.0668"):
+        assert words in out
+    code, out, _ = call(capsys, *"budget meaning --noise-multiplier 2".split())
+    assert "this run" in out
+    for wrong in ("", "--epsilon 1 --noise-multiplier 2", "--advantage 2"):
+        code, _, err = call(capsys, *f"budget meaning {wrong}".split())
+        assert code != 0
+        assert err.startswith("Error: ")
+
+
 def test_steps(capsys):
     code, out, _ = call(
         capsys,

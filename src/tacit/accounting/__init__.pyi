@@ -3,6 +3,7 @@ from . import calibrate as calibrate
 from . import convert as convert
 from . import events as events
 from . import ledger as ledger
+from . import meaning as meaning
 from . import renyi as renyi
 from .accountants import PLD as PLD
 from .accountants import Accountant as Accountant

@@ -351,7 +351,10 @@ def cost(event: DpEvent, budget: Budget) -> Budget:
         BudgetError: If the run costs more than the budget.
     """
     spent = PLD().epsilon(event, budget.delta, budget.adjacency)
-    if not (spent <= budget.epsilon):
+    most = budget.advantage
+    if not (spent <= budget.epsilon) or not (
+        most is None or PLD().delta(event, 0.0, budget.adjacency) <= most
+    ):
         raise BudgetError(f"The run would cost more than the {budget} it declares.")
     return Budget(round_up_epsilon(spent, budget.epsilon), budget.delta, budget.adjacency)
 

@@ -10,6 +10,7 @@ not apply to them. Two rules hold for adaptively chosen runs:
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal, NamedTuple, get_args
 
 from tacit import _validate, accounting
@@ -19,6 +20,11 @@ from tacit.errors import InvalidArgument
 
 Adjacency = Literal["add-remove", "replace"]
 ADJACENCIES: tuple[Adjacency, ...] = get_args(Adjacency)
+# What an attacker wants to know.
+ADJACENCY_WORLDS: dict[str, str] = {
+    "add-remove": "whether yours is in the data",
+    "replace": "which of two records is yours",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Budget:
     likely because one person's data were used, except for outcomes of total probability ``delta``.
 
     Budgets are partially ordered. One budget is at most another if both have the same adjacency and
-    neither its epsilon nor its delta is larger.
+    none of its numbers is larger.
 
     Args:
         epsilon: The privacy loss. Smaller is more private.
@@ -37,6 +43,10 @@ class Budget:
         adjacency: Which data sets are neighbours. ``"add-remove"``: one person's data are added or
             removed. ``"replace"``: one person's record is replaced by another; this hides the
             content of a record but not its presence, and costs more for the same noise.
+        advantage: The largest advantage of an attacker who wants to know whether a person's data
+            were used: the difference between true and false positives of any test. It is kept in
+            addition to epsilon and delta, by the whole privacy curve of a run. Without an epsilon,
+            epsilon is that of Gaussian noise with this advantage, and delta is 1e-6.
 
     Raises:
         InvalidArgument: If a value is out of range.
@@ -46,15 +56,36 @@ class Budget:
         True
         >>> Budget(1, 1e-5) <= Budget(2, 1e-6) or Budget(2, 1e-6) <= Budget(1, 1e-5)
         False
+        >>> print(Budget(advantage=0.1))
+        epsilon 1.0668, delta 1e-06, advantage 0.1 (add-remove)
     """
 
-    epsilon: float
+    epsilon: float = math.nan  # which is no epsilon: it then follows from the advantage
     delta: float = 0.0
     adjacency: Adjacency = "add-remove"
+    advantage: float | None = None
 
     def __post_init__(self) -> None:
-        _validate.convert_fields(self, epsilon=_validate.non_negative, delta=_validate.probability)
         _validate.choice("adjacency", self.adjacency, ADJACENCIES)
+        if self.advantage is not None:
+            self._check_advantage(self.advantage)
+        elif isinstance(self.epsilon, float) and math.isnan(self.epsilon):
+            raise InvalidArgument("Pass an epsilon, a number of zero or more, or an advantage.")
+        _validate.convert_fields(self, epsilon=_validate.non_negative, delta=_validate.probability)
+
+    def _check_advantage(self, advantage: object) -> None:
+        """Checks the advantage, and sets an epsilon and a delta that were not passed."""
+        number = _validate.real("advantage", advantage)
+        if not (0 < number < 1):
+            raise InvalidArgument(f"advantage must be between 0 and 1; got {advantage!r}.")
+        _validate.set_fields(self, advantage=number)
+        if isinstance(self.epsilon, float) and math.isnan(self.epsilon):
+            # Gaussian noise with this advantage has mu = 2 Phi^-1((1 + advantage) / 2).
+            mu = 2 * NormalDist().inv_cdf((1 + number) / 2)
+            delta = _validate.probability("delta", self.delta) or DEFAULT_DELTA
+            epsilon = accounting.convert.gdp_epsilon(mu, delta)
+            # Rounded up: the advantage itself is kept in any case.
+            _validate.set_fields(self, epsilon=round_up_epsilon(epsilon), delta=delta)
 
     def __le__(self, other: "Budget") -> bool:
         if not isinstance(other, Budget):
@@ -63,6 +94,8 @@ class Budget:
             self.adjacency == other.adjacency
             and self.epsilon <= other.epsilon
             and self.delta <= other.delta
+            and (1 if self.advantage is None else self.advantage)
+            <= (1 if other.advantage is None else other.advantage)
         )
 
     def __lt__(self, other: "Budget") -> bool:
@@ -97,9 +130,20 @@ class Budget:
             >>> round(Budget(1, 1e-5).best_guess, 3)
             0.731
         """
+        return (1 + self.max_advantage) / 2
+
+    @property
+    def max_advantage(self) -> float:
+        """The largest advantage of an attacker against any run within the budget.
+
+        Examples:
+            >>> round(Budget(1, 1e-5).max_advantage, 3)
+            0.462
+        """
         # From P(S) <= e^eps Q(S) + delta both ways: the two error rates of any test
         # add up to at least 2 (1 - delta) / (1 + e^eps) (Kairouz et al. 2015).
-        return 1 - (1 - self.delta) / (1 + math.exp(min(self.epsilon, 700.0)))
+        of_pair = 1 - 2 * (1 - self.delta) / (1 + math.exp(min(self.epsilon, 700.0)))
+        return of_pair if self.advantage is None else min(of_pair, self.advantage)
 
     def explain(self) -> str:
         """One sentence on what the budget means for a person in the data.
@@ -108,21 +152,18 @@ class Budget:
             >>> print(Budget(1, 1e-5).explain())
             Someone who knows every other record and tosses a fair coin over whether yours is in the data can, after seeing the result, guess right at most 73.2% of the time.
         """
-        worlds = {
-            "add-remove": "whether yours is in the data",
-            "replace": "which of two records is yours",
-        }
         return (
             f"Someone who knows every other record and tosses a fair coin over "
-            f"{worlds[self.adjacency]} can, after seeing the result, guess right "
-            f"at most {_percent_rounded_up(self.best_guess)} of the time."
+            f"{ADJACENCY_WORLDS[self.adjacency]} can, after seeing the result, guess right "
+            f"at most {percent_rounded_up(self.best_guess)} of the time."
         )
 
     @property
     def amounts(self) -> str:
-        """Epsilon and delta as text; delta is left out if it is zero."""
+        """Epsilon, delta and advantage as text; delta is left out if it is zero, an advantage if there is none."""
         delta = "" if self.is_pure else f", delta {format_number(self.delta)}"
-        return f"epsilon {format_number(self.epsilon)}{delta}"
+        most = "" if self.advantage is None else f", advantage {format_number(self.advantage)}"
+        return f"epsilon {format_number(self.epsilon)}{delta}{most}"
 
     def __str__(self) -> str:
         return f"{self.amounts} ({self.adjacency})"
@@ -147,7 +188,7 @@ def choose_budget(budget: Budget | None, epsilon: float | None, delta: float | N
     return budget
 
 
-def _percent_rounded_up(share: float) -> str:
+def percent_rounded_up(share: float) -> str:
     """Rounded up, so that the sentence it stands in stays true."""
     decimals = 1 if share < 0.999 else 6
     scale = 10.0 ** (decimals + 2)

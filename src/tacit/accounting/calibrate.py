@@ -239,14 +239,22 @@ def _regula_falsi(
 def _epsilon_function(
     make_event: Callable[[float], DpEvent], budget: Budget, accountant: Accountant | None
 ) -> Callable[[float], float]:
-    """Epsilon at the budget's delta; infinite where the accountant's theorem does not hold."""
+    """Epsilon at the budget's delta; infinite where the accountant's theorem does not hold.
+
+    If the budget has an advantage, and the event exceeds it by a factor, epsilon is at least the budget's times it.
+    """
     chosen = accountant or PLD()
 
     def spend(value: float) -> float:
+        event = make_event(value)
         try:
-            return chosen.epsilon(make_event(value), budget.delta, budget.adjacency)
+            epsilon = chosen.epsilon(event, budget.delta, budget.adjacency)
         except TheoremDoesNotHold:
             return math.inf
+        if budget.advantage is None:
+            return epsilon
+        share = chosen.delta(event, 0.0, budget.adjacency) / budget.advantage
+        return max(epsilon, share * budget.epsilon)
 
     return spend
 

@@ -147,6 +147,7 @@ class Ledger:
         """
         if not isinstance(total, Budget):
             raise InvalidArgument("total must be a tacit.Budget(epsilon, delta).")
+        _check_total(total)
         _validate.choice("unit", unit, UNITS)
         _validate.choice("rule", rule, RULES)
         if rule == "renyi" and total.delta == 0:
@@ -445,6 +446,14 @@ class Ledger:
         return f"Ledger({str(self.path)!r}, total={self.total}, unit={self.unit!r})"
 
 
+def _check_total(total: Budget) -> None:
+    if total.advantage is not None:
+        raise InvalidArgument(
+            "The total of a ledger must be an epsilon and a delta, because advantages of several runs do not "
+            f"add up; pass tacit.Budget({total.epsilon:g}, {total.delta:g}), and the advantage to each fit."
+        )
+
+
 def raise_total(ledger: Ledger, total: Budget) -> None:
     """Raises the total of a ledger on a server. The server lets only the steward do this.
 
@@ -462,6 +471,7 @@ def raise_total(ledger: Ledger, total: Budget) -> None:
     """
     ledger.backend.check_can_raise()
     ledger.check_adjacency(total)
+    _check_total(total)
     with ledger.transaction() as connection:
         ledger.check_unchanged(connection)
         current = ledger.total

@@ -181,7 +181,8 @@ class SimulatedTables:
                 "pass effects instead."
             )
         if any(
-            isinstance(f, GLMFunction) and f.outcome.is_censored for f in self.model.user_functions
+            isinstance(f, GLMFunction) and f.outcome.censoring is not None
+            for f in self.model.user_functions
         ):
             raise InvalidArgument(
                 "outcome of a scenario is a mean, which censored times do not show; pass an effect of "

@@ -11,9 +11,10 @@ import typer
 from tacit import accounting, results
 from tacit._format import format_epsilon, format_number, text_table
 from tacit.accounting import ADJACENCIES, Adjacency, Budget
+from tacit.accounting.budget import ADJACENCY_WORLDS, DEFAULT_DELTA, percent_rounded_up
 from tacit.accounting.events import DpEvent
 from tacit.cli.options import AdjacencyName, AsJson, Delta, Epsilon
-from tacit.errors import UnsupportedEvent
+from tacit.errors import InvalidArgument, UnsupportedEvent
 
 if TYPE_CHECKING:
     from tacit._typing import JSON
@@ -164,6 +165,80 @@ def compare(
     typer.echo(text_table(rows, "lrr", ["accountant", *(f"epsilon, {a}" for a in ADJACENCIES)]))
     for label, note in notes.items():
         typer.echo(f"{label}: {note}")
+
+
+@app.command()
+def meaning(
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget: epsilon.")] = None,
+    delta: Delta = DEFAULT_DELTA,
+    advantage: Annotated[
+        float | None,
+        typer.Option(help="Or the largest advantage of an attacker, between 0 and 1."),
+    ] = None,
+    adjacency: AdjacencyName = "add-remove",
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Or a run: noise standard deviation divided by the clip.")
+    ] = None,
+    sampling_rate: Rate = 1.0,
+    steps: Steps = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a budget or a run means against an attacker."""
+    run, budget = None, None
+    if noise_multiplier is not None:
+        if epsilon is not None or advantage is not None:
+            raise InvalidArgument("Pass a budget or a run, not both.")
+        run = _event(noise_multiplier, sampling_rate, steps)
+        spent = accounting.PLD().epsilon(run, delta, adjacency)  # type: ignore[arg-type]  # it checks
+        budget = Budget(spent, delta, adjacency) if math.isfinite(spent) else None  # type: ignore[arg-type]
+    else:
+        chosen = math.nan if epsilon is None else epsilon
+        budget = Budget(chosen, delta, adjacency, advantage)  # type: ignore[arg-type]  # it checks
+        if budget.epsilon > 0 and not budget.is_pure:
+            run = _event(accounting.calibrate.noise_multiplier(budget), 1.0, 1)
+    found = {}
+    if budget is not None:
+        found["any run of this cost"] = accounting.meaning.budget_meaning(budget)
+    if run is not None:
+        name = "Gaussian noise (the default)" if noise_multiplier is None else "this run"
+        found[name] = accounting.meaning.event_meaning(run, adjacency)  # type: ignore[arg-type]
+    rates = accounting.meaning.FALSE_POSITIVE_RATES
+    if as_json:
+        _print_json(
+            {
+                "epsilon": None if budget is None else budget.epsilon,
+                "delta": delta,
+                "adjacency": adjacency,
+                **{
+                    key: {
+                        "advantage": each.advantage,
+                        "best_guess": each.best_guess,
+                        "true_positive_rates": {
+                            f"{at:g}": rate
+                            for at, rate in zip(rates, each.true_positive_rates, strict=True)
+                        },
+                    }
+                    for key, each in zip(("any_run", "run"), found.values(), strict=False)
+                },
+            }
+        )
+        return
+    numbers = {
+        "advantage: true less false positives": [each.advantage for each in found.values()],
+        "correct guesses, if a coin decided": [each.best_guess for each in found.values()],
+        **{
+            f"true positives at {at:.0%} false positives": [
+                each.true_positive_rates[i] for each in found.values()
+            ]
+            for i, at in enumerate(rates)
+        },
+    }
+    rows = [[name, *map(percent_rounded_up, values)] for name, values in numbers.items()]
+    typer.echo(text_table(rows, "l" + "r" * len(found), ["an attacker can reach at most", *found]))
+    worlds = ADJACENCY_WORLDS[budget.adjacency if budget else adjacency]
+    typer.echo(f"The attacker knows every other record, sees the result, and decides {worlds}.")
+    if budget is not None:
+        typer.echo(f"{budget}")
 
 
 def _print_cost(

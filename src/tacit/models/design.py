@@ -34,6 +34,7 @@ from tacit.models.formula import (
     format_node,
     literal_number,
     literal_value,
+    number_list,
     scalar_column,
 )
 from tacit.models.interpretation import Increment, round_increment
@@ -117,9 +118,7 @@ def _spline_knots(
     node: Call, inner: Expression, given: dict[str, Node], fewest: int
 ) -> list[float]:
     if "knots" in given:
-        listed = given["knots"]
-        several = listed.args if isinstance(listed, Call) and listed.function == "c" else [listed]
-        knots = sorted(literal_number(each) for each in several)
+        knots = sorted(number_list(given["knots"]))
         inside = all(inner.low < knot < inner.high for knot in knots)
         if not inside or len(set(knots)) < len(knots):
             raise InvalidArgument(

@@ -12,16 +12,17 @@ parameters are. Their distribution is right up to about 1e-5, the accuracy of fl
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.transforms import AffineTransform, ComposeTransform, Transform
+
+from tacit.models.survival import CensoredTimes
 
 
 class RescaledSupport(constraints.Constraint):  # type: ignore[misc]
@@ -94,10 +95,6 @@ class Rescaled(Distribution):  # type: ignore[misc]
         return jnp.asarray(self.base.log_prob(value))
 
 
-# Beyond these, on the log scale, a time or a cumulative hazard makes no difference.
-_MAX_LOG_TIME, _MAX_LOG_HAZARD = 60.0, 40.0
-
-
 class Ordered(Distribution):  # type: ignore[misc]
     """Independent draws from one distribution over the real numbers, sorted."""
 
@@ -150,77 +147,35 @@ class ClippedDraws(Distribution):  # type: ignore[misc]
         return jnp.asarray(self.base.log_prob(value))
 
 
-class CensoredWeibull(Distribution):  # type: ignore[misc]
-    """Times until an event, or until follow-up ended before it.
+class Weighted(Distribution):  # type: ignore[misc]
+    """A distribution whose log density counts as often as a weight says. Its draws and mean are its own."""
 
-    A value is the time of an event, or minus the time at which follow-up ended. `sample` draws
-    times of events, for predictions. `observed` draws what a study would see: it stops at the
-    end of follow-up.
+    pytree_data_fields = ("base_dist", "weight")
 
-    Follow-up ends at a known limit; or, if there is a rate of drop-out, at any time by this rate and
-    at the longest time at the latest. The rate is a parameter, of which the follow-up of rows tells.
-    Given the rows, it and the parameters of the event are independent.
+    def __init__(self, base: Distribution, weight: ArrayLike) -> None:
+        self.base_dist, self.weight = base, weight
+        super().__init__(base.batch_shape, base.event_shape)
 
-    Args:
-        log_scale: Logarithm of the time by which an event has happened with probability 1 - 1/e.
-        alpha: The shape: above 1, the hazard rises with time.
-        bounds: The shortest and the longest time.
-        limit: When the row's follow-up ended, or would have.
-        drop_out: The rate of drop-out; None if limits are known.
-    """
-
-    support = constraints.real
-    pytree_data_fields = ("log_scale", "alpha", "bounds", "limit", "drop_out")
-
-    def __init__(
-        self,
-        log_scale: ArrayLike,
-        alpha: ArrayLike,
-        bounds: tuple[float, float],
-        limit: ArrayLike = jnp.inf,
-        drop_out: ArrayLike | None = None,
-    ) -> None:
-        self.log_scale, self.alpha = log_scale, alpha
-        self.bounds, self.limit, self.drop_out = bounds, limit, drop_out
-        super().__init__(jnp.broadcast_shapes(jnp.shape(log_scale), jnp.shape(alpha)), ())
+    @property
+    def support(self) -> constraints.Constraint:
+        """The support of the distribution."""
+        return self.base_dist.support
 
     @property
     def mean(self) -> jax.Array:
-        """The mean time until an event."""
-        return jnp.exp(self.log_scale + gammaln(1 + 1 / self.alpha))
+        """The mean of the distribution."""
+        return jnp.asarray(self.base_dist.mean)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
-        """Times of events, however long they take."""
-        return self._event(jax.random.uniform(key, (*sample_shape, *self.batch_shape)))
-
-    def _event(self, uniform: jax.Array) -> jax.Array:
-        """The time of an event, by the probability that it comes later."""
-        log_hazard = jnp.log(-jnp.log(jnp.clip(uniform, 1e-9, 1.0 - 1e-7)))
-        return jnp.exp(jnp.minimum(self.log_scale + log_hazard / self.alpha, _MAX_LOG_TIME))
-
-    def sample_observed(self, first: jax.Array, second: jax.Array) -> jax.Array:
-        """What a study would see, by two uniform numbers: for the event and for the follow-up."""
-        low, high = self.bounds
-        limit = self.limit
-        if self.drop_out is not None:
-            limit = jnp.minimum(-jnp.log(second) / self.drop_out, high)
-        event = self._event(first)
-        return jnp.where(event <= limit, jnp.clip(event, low, high), -jnp.clip(limit, low, high))
+        """Draws from the distribution."""
+        return jnp.asarray(self.base_dist.sample(key, sample_shape))
 
     def log_prob(self, value: jax.Array) -> jax.Array:
-        """Log density of an event or of the end of follow-up, and of neither before."""
-        time, happened = jnp.abs(value), value > 0
-        passed = jnp.minimum(self.alpha * (jnp.log(time) - self.log_scale), _MAX_LOG_HAZARD)
-        hazard = jnp.log(self.alpha) + passed - jnp.log(time)
-        found = jnp.where(happened, hazard, 0.0) - jnp.exp(passed)
-        if self.drop_out is None:
-            return found
-        left = ~happened & (time < self.bounds[1])  # and not just at the end of the study
-        rate = jnp.asarray(self.drop_out)
-        return found + jnp.where(left, jnp.log(rate), 0.0) - rate * time
+        """The weighted log density."""
+        return jnp.asarray(self.weight * self.base_dist.log_prob(value))
 
 
-_WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)
+_WRAPPERS = (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution, Weighted)
 
 
 def unwrap_distribution(fn: dist.Distribution) -> dist.Distribution:
@@ -243,8 +198,10 @@ def distribution_mean(fn: dist.Distribution) -> jax.Array | None:
     base = unwrap_distribution(fn)
     if isinstance(base, dist.CategoricalLogits | dist.CategoricalProbs):
         return jnp.broadcast_to(base.probs, (*fn.shape(), base.probs.shape[-1]))
+    # The mean of censored times is one number, while what is seen of a time is two.
+    shape = fn.batch_shape if isinstance(base, CensoredTimes) else fn.shape()
     try:
-        return jnp.broadcast_to(fn.mean, fn.shape()).astype(jnp.float32)
+        return jnp.broadcast_to(fn.mean, shape).astype(jnp.float32)
     except NotImplementedError:
         return None
 
@@ -291,6 +248,20 @@ def _random_words(key: jax.Array, count: int, shape: tuple[int, ...]) -> list[ja
         _hash_word(_hash_word(first + np.uint32(i * _HASH_INCREMENT % 2**32)) + second)
         for i in range(count)
     ]
+
+
+def uniform_of_row(columns: Mapping[str, jax.Array]) -> jax.Array:
+    """A number between 0 and 1 for each row that follows from its columns, and looks random.
+
+    It is for what must be the same whenever a row is looked at.
+    """
+    word: jax.Array = jnp.zeros((), jnp.uint32)
+    for name in sorted(columns):
+        values = jnp.asarray(columns[name])
+        if jnp.issubdtype(values.dtype, jnp.floating):
+            values = jax.lax.bitcast_convert_type(values.astype(jnp.float32), jnp.uint32)
+        word = _hash_word(word + values.astype(jnp.uint32) + np.uint32(_HASH_INCREMENT))
+    return _uniform_from_word(word)
 
 
 _HASH_INCREMENT = 0x9E3779B9  # odd, so that all words start from different values
@@ -462,13 +433,13 @@ def _sample_clipped(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...
 
 
 def _sample_censored(fn: dist.Distribution, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    first, second = _random_words(key, 2, shape)
+    first, second = _random_words(key, 2, shape[:-1])
     return jnp.asarray(fn.sample_observed(_uniform_from_word(first), _uniform_from_word(second)))
 
 
 # For these classes only: a subclass may draw in another way.
 _FAST_SAMPLERS: dict[type, Callable[[dist.Distribution, jax.Array, tuple[int, ...]], jax.Array]] = {
-    CensoredWeibull: _sample_censored,
+    CensoredTimes: _sample_censored,
     ClippedDraws: _sample_clipped,
     dist.Beta: _sample_beta,
     dist.Gamma: _sample_gamma,

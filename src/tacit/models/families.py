@@ -1,4 +1,4 @@
-"""Families: distributions of a row's outcome given the linear predictor, and the outcome of a formula.
+"""Families: distributions of a row's outcome given the linear predictor.
 
 Everything here is on a public scale. By the declared bounds of the outcome, each family says where an intercept is
 centred, how large coefficients may plausibly be, and in which unit the fit takes its steps. To add a family, write a
@@ -8,8 +8,7 @@ centred, how large coefficients may plausibly be, and in which unit the fit take
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,26 +17,41 @@ from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
 
 from tacit.data.columns import Category, Kind
-from tacit.data.schema import Schema
-from tacit.errors import InvalidArgument
-from tacit.models.distributions import CensoredWeibull, ClippedDraws
-from tacit.models.formula import (
-    Call,
-    Columns,
-    Node,
-    ParsedFormula,
-    bounded_expression,
-    called_function,
-    column_name,
-    decode_column,
-    format_node,
-    literal_number,
-    scalar_column,
+from tacit.models.distributions import ClippedDraws, uniform_of_row
+from tacit.models.formula import Columns
+from tacit.models.survival import (
+    CensoredTimes,
+    FollowUp,
+    LogNormalTimes,
+    PiecewiseExponentialTimes,
+    Times,
+    WeibullTimes,
+    end_of_follow_up,
 )
-from tacit.models.formula_parser import parse_formula
 
 # An expected outcome further beyond its bounds, on the log scale, makes no sense and may overflow.
 _MAX_LOG_EXCESS = 5.0
+
+
+Read = Callable[[Columns], jax.Array]
+
+
+class Censoring(NamedTuple):
+    """How times are observed, by columns of their rows; see `tacit.models.survival.FollowUp`.
+
+    Attributes:
+        drops_out: Whether follow-up may end at times that are not known for all rows.
+        limit: Computes when a row's follow-up ended or would have; None if that is not known.
+        visits: Computes a visit, and the time between visits.
+        detected_from: Computes the time from which on times are known.
+        in_intervals: Whether an event may be known to lie in an interval only.
+    """
+
+    drops_out: bool = False
+    limit: Read | None = None
+    visits: Callable[[Columns], tuple[jax.Array, jax.Array]] | None = None
+    detected_from: Read | None = None
+    in_intervals: bool = False
 
 
 class Outcome(NamedTuple):
@@ -51,22 +65,25 @@ class Outcome(NamedTuple):
         trials: Computes the number of trials of a binomial outcome.
         max_trials: The highest number of trials.
         levels: Levels of a categorical outcome that have their own coefficients.
-        cutpoints: Names of the cutpoints between the levels of an ordinal outcome.
-        limit: Computes when a row's follow-up ended or would have; None if that is not known.
-        may_drop_out: Whether follow-up may end at times that are not known for all rows.
+        baseline: Labels of the numbers that take the place of the intercept: cutpoints between the
+            levels of an ordinal outcome, or intervals of time.
+        starts: Where these intervals begin.
+        censoring: How times may be censored; None if they are not.
+        weight: Computes what a row's log-likelihood is multiplied by; None if nothing.
         description: The outcome in words.
     """
 
     name: str
     columns: frozenset[str]
     column: Kind
-    read: Callable[[Columns], jax.Array]
-    trials: Callable[[Columns], jax.Array] | None = None
+    read: Read
+    trials: Read | None = None
     max_trials: float = 1.0
     levels: tuple[str, ...] = ()
-    cutpoints: tuple[str, ...] = ()
-    limit: Callable[[Columns], jax.Array] | None = None
-    may_drop_out: bool = False
+    baseline: tuple[str, ...] = ()
+    starts: tuple[float, ...] = ()
+    censoring: Censoring | None = None
+    weight: Read | None = None
     description: str = ""
 
     @property
@@ -79,11 +96,6 @@ class Outcome(NamedTuple):
         """Half of the distance between the bounds."""
         return (self.column.high - self.column.low) / 2
 
-    @property
-    def is_censored(self) -> bool:
-        """Whether follow-up may end before the event."""
-        return self.may_drop_out or self.limit is not None
-
 
 class PredictorScales(NamedTuple):
     """Public scales of a linear predictor.
@@ -93,12 +105,14 @@ class PredictorScales(NamedTuple):
         spread: By how much the predictor may plausibly vary.
         unit: The steps of a fit.
         between: Prior scale of standard deviations between groups.
+        log_time: The logarithm of a typical time, if outcomes are times.
     """
 
     middle: float
     spread: float
     unit: float
     between: float = 1.0
+    log_time: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +141,7 @@ class Predictor(NamedTuple):
         outcome: The outcome.
         link: Name of the link.
         eta: The linear predictor: [rows], or [rows, levels].
-        auxiliary: Values of the family's auxiliary parameters, and of its cutpoints, by name.
+        auxiliary: Values of the family's auxiliary parameters, and of its baseline, by name.
         columns: The columns of the table.
     """
 
@@ -187,7 +201,8 @@ class Family:
         distribution: The distribution of an outcome given its predictor.
         auxiliary: Parameters beside the coefficients.
         problem: What is wrong with a column of the right kind, and a remedy; None if nothing is.
-        cut: Whether cutpoints between ordered levels take the place of the intercept.
+        baseline: What takes the place of the intercept, one number for each label of the outcome's
+            ``baseline``; None if nothing does.
         coefficient_scales: What coefficients are changes of, by link, where the link does not say.
         outcome: What is before the ~ in a formula: a column, ``p(successes, trials)``, or a time
             that may be ``censored(time, event)``.
@@ -204,7 +219,7 @@ class Family:
     distribution: Callable[[Predictor], dist.Distribution]
     auxiliary: tuple[AuxiliaryParameter, ...] = ()
     problem: Callable[[Kind], str | None] = lambda _: None
-    cut: bool = False
+    baseline: Literal["cutpoint", "log_hazard"] | None = None
     coefficient_scales: Mapping[str, CoefficientScale] = field(default_factory=dict)
     outcome: Literal["column", "proportion", "time"] = "column"
     outcome_bounds: Callable[[Kind], tuple[float, float]] | None = None
@@ -337,7 +352,7 @@ ZERO_INFLATED_NEGATIVE_BINOMIAL = replace(
 
 # Levels: in no order, and in order.
 
-CUTPOINT = "cutpoint"
+CUTPOINT: Final = "cutpoint"
 # Cutpoints that are nearer than this have nothing between them.
 _MIN_CUTPOINT_GAP = 1e-6
 
@@ -405,7 +420,7 @@ ORDINAL = Family(
     scales=unitless_scales,
     distribution=_ordinal,
     problem=_ordinal_problem,
-    cut=True,
+    baseline=CUTPOINT,
     coefficient_scales={
         "logit": CoefficientScale("the log-odds of a higher level of {outcome}", "odds ratio"),
         "probit": CoefficientScale("the probit of the probability of a higher level of {outcome}"),
@@ -529,49 +544,182 @@ _SHORTEST_TIME_SHARE = 1e-4
 _MAX_LOG_TIME_RATIO = 12.0
 
 
-def shortest_time(column: Kind) -> float:
-    """The least time that a row can have; shorter ones are moved to it."""
-    return column.low if column.low > 0 else _SHORTEST_TIME_SHARE * column.high
+def time_bounds(column: Kind) -> tuple[float, float]:
+    """The shortest and the longest time that a row can have; others are moved to them."""
+    high = float(column.high)
+    return float(column.low) if column.low > 0 else _SHORTEST_TIME_SHARE * high, high
+
+
+def _limited_time(given: Predictor) -> jax.Array:
+    """The linear predictor of a logarithm of a time, limited so that the time is finite."""
+    centre = math.log(given.outcome.column.high)
+    return jnp.clip(given.eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO)
+
+
+def _limited_hazard(given: Predictor) -> jax.Array:
+    """The linear predictor of a logarithm of a hazard, limited so that the hazard is finite."""
+    return jnp.clip(given.eta, -_MAX_LOG_TIME_RATIO, _MAX_LOG_TIME_RATIO)
+
+
+def _censored(given: Predictor, times: Times) -> dist.Distribution:
+    """What is seen of times of this distribution."""
+    outcome, columns = given.outcome, given.columns
+    how = outcome.censoring or Censoring()
+    limit: jax.Array | float = jnp.inf if how.limit is None else how.limit(columns)
+    if how.drops_out:
+        longest, uniform = float(outcome.column.high), uniform_of_row(columns)
+        limit = end_of_follow_up(outcome.read(columns), _leaving(given), longest, uniform)
+    follow_up = FollowUp(
+        limit=limit,
+        visits=None if how.visits is None else how.visits(columns),
+        detected_from=None if how.detected_from is None else how.detected_from(columns),
+    )
+    return CensoredTimes(
+        times, time_bounds(outcome.column), follow_up, in_intervals=how.in_intervals
+    )
+
+
+def follow_up(given: Predictor, seen: CensoredTimes) -> tuple[dist.Distribution, jax.Array]:
+    """The distribution of the ends of follow-up, which events may come before, and what the rows show of it."""
+    outcome = given.outcome
+    low, high = time_bounds(outcome.column)
+    after, until = jnp.moveaxis(outcome.read(given.columns), -1, 0)
+    left = jnp.isinf(until) & (after < high)  # and not just at the end of the study
+    last = jnp.where(jnp.isinf(until), after, until)
+    value = jnp.stack([last, jnp.where(left, last, jnp.inf)], axis=-1)
+    return CensoredTimes(_leaving(given), (low, high), FollowUp(limit=seen.times)), value
+
+
+def _leaving(given: Predictor) -> WeibullTimes:
+    """The distribution of the times at which people leave, if nothing happens before."""
+    rate, shape = (given.auxiliary[each.name] for each in (DROP_OUT, DROP_OUT_SHAPE))
+    eta = given.eta
+    return WeibullTimes(
+        jnp.broadcast_to(-jnp.log(rate), eta.shape), jnp.broadcast_to(shape, eta.shape)
+    )
 
 
 def _weibull(given: Predictor) -> dist.Distribution:
-    outcome = given.outcome
-    centre = math.log(outcome.column.high)
-    return CensoredWeibull(
-        jnp.clip(given.eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO),
-        given.auxiliary["alpha"],
-        (shortest_time(outcome.column), float(outcome.column.high)),
-        jnp.inf if outcome.limit is None else outcome.limit(given.columns),
-        given.auxiliary.get(DROP_OUT.name),
-    )
+    return _censored(given, WeibullTimes(_limited_time(given), given.auxiliary["alpha"]))
+
+
+def _weibull_ph(given: Predictor) -> dist.Distribution:
+    """The cumulative hazard at the longest time is exp(eta)."""
+    alpha = given.auxiliary["alpha"]
+    log_scale = math.log(given.outcome.column.high) - _limited_hazard(given) / alpha
+    return _censored(given, WeibullTimes(log_scale, alpha))
+
+
+def _piecewise_exponential(given: Predictor) -> dist.Distribution:
+    baseline = given.auxiliary[LOG_HAZARD]
+    centre = -math.log(given.outcome.column.high)
+    limited = jnp.clip(baseline, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO)
+    hazard = limited + _limited_hazard(given)[..., None]
+    return _censored(given, PiecewiseExponentialTimes(hazard, given.outcome.starts))
+
+
+def _lognormal(given: Predictor) -> dist.Distribution:
+    sigma = jnp.maximum(given.auxiliary["sigma"], _MIN_LOG_SIGMA)
+    return _censored(given, LogNormalTimes(_limited_time(given), sigma))
+
+
+def _lognormal_scales(outcome: Outcome) -> PredictorScales:
+    # Such outcomes are mostly far below their bound, as counts are.
+    low, high = outcome.column.low, outcome.column.high
+    middle = math.log(low * high) / 2 if low > 0 else math.log(high / 10)
+    return PredictorScales(middle, 1.0, 0.4, log_time=middle)
+
+
+LOG_HAZARD: Final = "log_hazard"
+# The least standard deviation of the logarithm of an outcome. Below it gradients explode.
+_MIN_LOG_SIGMA = 1e-3
+
+
+def _may_drop_out(outcome: Outcome) -> bool:
+    return outcome.censoring is not None and outcome.censoring.drops_out
 
 
 DROP_OUT = AuxiliaryParameter(
     name="drop_out",
     meaning="rate at which follow-up ends before the longest time",
-    prior=lambda scales: dist.LogNormal(-scales.middle, 1.5),
-    start=lambda scales: math.exp(-scales.middle),
-    needed=lambda outcome: outcome.may_drop_out,
+    prior=lambda scales: dist.LogNormal(-scales.log_time, 1.5),
+    start=lambda scales: math.exp(-scales.log_time),
+    needed=_may_drop_out,
 )
+DROP_OUT_SHAPE = AuxiliaryParameter(
+    name="drop_out_shape",
+    meaning="above 1, the rate at which follow-up ends rises with time; below 1, it falls",
+    prior=lambda _: dist.LogNormal(0.5, 1.0),
+    needed=_may_drop_out,
+)
+_SHAPE = AuxiliaryParameter(
+    name="alpha",
+    meaning="shape: above 1, the hazard rises with time; below 1, it falls",
+    prior=lambda _: dist.LogNormal(0.0, 1.0),
+)
+_HAZARD_RATIO = CoefficientScale("the logarithm of the hazard of {outcome}", "hazard ratio")
+
+
+def _typical_log_time(outcome: Outcome) -> float:
+    return math.log(outcome.column.high / 2)
+
+
 WEIBULL = Family(
     name="weibull",
     kinds=("number", "count"),
     wants="censored(time, event) or a time from 0 or more, a Number or a Count",
     regression="Weibull regression",
     links={"log": 2.0},
-    scales=lambda outcome: PredictorScales(math.log(outcome.column.high / 2), 1.0, 0.5),
+    scales=lambda outcome: PredictorScales(
+        _typical_log_time(outcome), 1.0, 0.5, log_time=_typical_log_time(outcome)
+    ),
     distribution=_weibull,
     outcome="time",
-    auxiliary=(
-        AuxiliaryParameter(
-            name="alpha",
-            meaning="shape: above 1, the hazard rises with time; below 1, it falls",
-            prior=lambda _: dist.LogNormal(0.0, 1.0),
-        ),
-        DROP_OUT,
-    ),
+    auxiliary=(_SHAPE, DROP_OUT, DROP_OUT_SHAPE),
     problem=lambda column: "times cannot be negative" if column.low < 0 else None,
     coefficient_scales={"log": CoefficientScale("the logarithm of {outcome}", "ratio of times")},
+)
+WEIBULL_PH = replace(
+    WEIBULL,
+    name="weibull_ph",
+    regression="Weibull proportional hazards regression",
+    scales=lambda outcome: PredictorScales(0.0, 1.0, 0.5, log_time=_typical_log_time(outcome)),
+    distribution=_weibull_ph,
+    coefficient_scales={"log": _HAZARD_RATIO},
+)
+PIECEWISE_EXPONENTIAL = replace(
+    WEIBULL,
+    name="piecewise_exponential",
+    regression="piecewise exponential regression",
+    scales=lambda outcome: PredictorScales(
+        -math.log(outcome.column.high), 1.0, 0.5, log_time=_typical_log_time(outcome)
+    ),
+    distribution=_piecewise_exponential,
+    baseline=LOG_HAZARD,
+    auxiliary=(DROP_OUT, DROP_OUT_SHAPE),
+    coefficient_scales={"log": _HAZARD_RATIO},
+)
+LOGNORMAL = replace(
+    WEIBULL,
+    name="lognormal",
+    wants="a Number or a Count from 0 or more, which may be censored(time, event)",
+    regression="log-normal regression",
+    scales=_lognormal_scales,
+    distribution=_lognormal,
+    auxiliary=(
+        AuxiliaryParameter(
+            name="sigma",
+            meaning="standard deviation of the logarithm of the outcome given its mean",
+            prior=lambda _: dist.HalfNormal(1.0),
+            start=lambda _: 0.5,
+        ),
+        DROP_OUT,
+        DROP_OUT_SHAPE,
+    ),
+    problem=lambda column: "it cannot be negative" if column.low < 0 else None,
+    coefficient_scales={
+        "log": CoefficientScale("the logarithm of the median of {outcome}", "ratio of medians")
+    },
 )
 
 FAMILIES: dict[str, Family] = {
@@ -586,239 +734,11 @@ FAMILIES: dict[str, Family] = {
         ZERO_INFLATED_NEGATIVE_BINOMIAL,
         GAMMA,
         BETA,
+        LOGNORMAL,
         WEIBULL,
+        WEIBULL_PH,
+        PIECEWISE_EXPONENTIAL,
         CATEGORICAL,
         ORDINAL,
     )
 }
-
-# The outcome of a formula: what its left side means for a family.
-
-_DEFAULT_FAMILIES = {
-    "binary": "bernoulli",
-    "number": "gaussian",
-    "count": "poisson",
-    "category": "categorical",
-    "date": "gaussian",  # which refuses it, and says what an outcome can be
-}
-# Calls that are outcomes, and the families that they need.
-_OUTCOME_CALLS = {
-    "p": "binomial",
-    "prop": "binomial",
-    "proportion": "binomial",
-    "censored": "weibull",
-}
-
-
-def default_family(formula: str, schema: Schema) -> str:
-    """The family used by default, which follows from the kind of the outcome.
-
-    Args:
-        formula: The formula.
-        schema: The schema.
-
-    Returns:
-        The name of the family.
-    """
-    parts = parse_formula(formula)
-    name = column_name(parts.response)
-    if name is None:  # any other calculation is refused later, with a remedy
-        return _OUTCOME_CALLS.get(str(called_function(parts.response)), "gaussian")
-    return (
-        "bernoulli"
-        if parts.level is not None
-        else _DEFAULT_FAMILIES[scalar_column(name, schema).kind]
-    )
-
-
-def build_outcome(parts: ParsedFormula, family: Family, schema: Schema) -> Outcome:
-    """The outcome that the left side of a formula names.
-
-    Args:
-        parts: The parts of the formula.
-        family: The family.
-        schema: The schema.
-
-    Raises:
-        InvalidArgument: The outcome does not fit the family.
-    """
-    node = parts.response
-    if family.outcome == "proportion":
-        return _proportion_outcome(node, family, schema)
-    if family.outcome == "time":
-        return _time_outcome(node, family, schema)
-    name = column_name(node)
-    if name is None:
-        raise _calculated_outcome_error(node, family)
-    column = scalar_column(name, schema)
-    if parts.level is not None:
-        return _one_level_outcome(name, column, parts.level, family)
-    _check_outcome_kind(name, column, family)
-    if column.kind in {"binary", "category"}:
-        return _level_outcome(name, column, family)
-    text = f"{name}, {column.low:.4g} to {column.high:.4g}"
-    read = _decode_outcome(name, column, family)
-    return Outcome(name, frozenset([name]), column, read, description=text)
-
-
-def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
-    """The error for an outcome that is not a column."""
-    if called_function(node) in _OUTCOME_CALLS:
-        needed = _OUTCOME_CALLS[str(called_function(node))]
-        return InvalidArgument(
-            f"The outcome {format_node(node)!r} needs the {needed} family; got {family.name}."
-        )
-    return InvalidArgument(
-        f"The outcome {format_node(node)!r} must be a column, not a calculation; add the calculated "
-        "values to the data as a column with its own bounds."
-    )
-
-
-def _decode_outcome(name: str, column: Kind, family: Family) -> Callable[[Columns], jax.Array]:
-    """Reads a number or a count in its own unit."""
-    if "number" not in family.kinds:
-        return lambda c: c[name]
-    decoded = decode_column(name, column)
-    if family.outcome_bounds is None:
-        return decoded
-    low, high = family.outcome_bounds(column)
-    return lambda c: jnp.clip(decoded(c), low, high)
-
-
-def _level_outcome(name: str, column: Kind, family: Family) -> Outcome:
-    """An outcome that is one of some levels."""
-    first, *rest = column.labels
-    text = f"{name} is {first} by reference" if len(rest) > 1 else f"{name} is {rest[0]}"
-    if family.cut:
-        text = f"{name}, in order: {', '.join(column.labels)}"
-    return Outcome(
-        name,
-        frozenset([name]),
-        column,
-        lambda c: c[name],
-        levels=tuple(rest) if family.per_level else (),
-        cutpoints=tuple(f"{a}|{b}" for a, b in pairwise(column.labels)) if family.cut else (),
-        description=text,
-    )
-
-
-def _check_outcome_kind(name: str, column: Kind, family: Family) -> None:
-    """Raises if a column cannot be the outcome of a family."""
-    if column.kind in family.kinds:
-        hint = family.problem(column)
-        if hint is None:
-            return
-    elif "binary" in family.kinds and column.kind == "category":
-        hint = f"name one level, as in {name}['{column.labels[0]}']"
-    else:
-        hint = None
-    raise InvalidArgument(
-        f"The {family.name} family needs {family.wants}; {name!r} is declared as a {column.kind}"
-        f"{'' if column.labels else f' from {column.low:g} to {column.high:g}'}"
-        f"{'' if hint is None else f'; {hint}'}."
-    )
-
-
-def _one_level_outcome(name: str, column: Kind, level: str, family: Family) -> Outcome:
-    """A level of a category against the rest."""
-    if "binary" not in family.kinds:
-        raise InvalidArgument(
-            f"{name}['{level}'] is a binary outcome, which needs the bernoulli family; got "
-            f"{family.name}."
-        )
-    if level not in column.labels:
-        levels = ", ".join(column.labels) or "none"
-        raise InvalidArgument(f"{name!r} has no level {level!r}; its levels are {levels}.")
-    code = column.labels.index(level)
-    return Outcome(
-        name,
-        frozenset([name]),
-        column,
-        lambda c: (c[name] == code).astype(jnp.int32),
-        description=f"{name} is {level}",
-    )
-
-
-def _proportion_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
-    """The outcome p(successes, trials) of the binomial family."""
-    names = list(node.args) if isinstance(node, Call) and not node.kwargs else []
-    if _OUTCOME_CALLS.get(str(called_function(node))) != "binomial" or len(names) != 2:
-        raise InvalidArgument(
-            f"The binomial family needs {family.wants}, such as p(cured, treated) ~ dose; got "
-            f"{format_node(node)!r}."
-        )
-    name = column_name(names[0])
-    if name is None or scalar_column(name, schema).kind != "count" or schema[name].low < 0:
-        raise InvalidArgument(
-            f"The successes in {format_node(node)!r} must be a Count from 0 or more."
-        )
-    total = column_name(names[1])
-    trials: Callable[[Columns], jax.Array]
-    if total is None:
-        most = literal_number(names[1])
-        if most != int(most) or most < 1:
-            raise InvalidArgument(f"The trials in {format_node(node)!r} must be a whole number.")
-        fixed = int(most)
-        columns, trials = frozenset([name]), lambda c: jnp.full_like(c[name], fixed)
-    else:
-        if scalar_column(total, schema).kind != "count" or schema[total].low < 0:
-            raise InvalidArgument(f"The trials in {format_node(node)!r} must be a Count.")
-        columns, trials, most = frozenset([name, total]), lambda c: c[total], schema[total].high
-    # More successes than trials is an error in a cell; the value is moved to the trials.
-    return Outcome(
-        name,
-        columns,
-        schema[name],
-        lambda c: jnp.minimum(c[name], trials(c)),
-        trials=trials,
-        max_trials=most,
-        description=f"{format_node(names[0])} of {format_node(names[1])} trials",
-    )
-
-
-def _time_outcome(node: Node, family: Family, schema: Schema) -> Outcome:
-    """The outcome censored(time, event), or a time that is never censored."""
-    call = node if isinstance(node, Call) and node.function == "censored" else None
-    given = [node] if call is None else list(call.args)
-    name = column_name(given[0]) if given else None
-    if name is None or (call is not None and (call.kwargs or len(given) not in (2, 3))):
-        raise InvalidArgument(
-            "The weibull family needs a time as its outcome: time ~ x, censored(time, event) ~ x, or "
-            f"censored(time, event, follow_up) ~ x; got {format_node(node)!r}."
-        )
-    column = scalar_column(name, schema)
-    _check_outcome_kind(name, column, family)
-    decoded, low, high = decode_column(name, column), shortest_time(column), float(column.high)
-    text = f"{name}, {column.low:.4g} to {column.high:.4g}"
-    plain = Outcome(
-        name,
-        frozenset([name]),
-        column,
-        lambda c: jnp.clip(decoded(c), low, high),
-        description=text,
-    )
-    return plain if call is None else _censored_outcome(plain, call, schema)
-
-
-def _censored_outcome(time: Outcome, node: Call, schema: Schema) -> Outcome:
-    """A time that may be censored: negative in the rows where it is."""
-    event = column_name(node.args[1])
-    if event is None or scalar_column(event, schema).kind != "binary":
-        raise InvalidArgument(
-            f"The second part of {format_node(node)!r} must be a Binary column: yes if the event was "
-            "observed at that time, no if follow-up ended before it."
-        )
-    found = time._replace(
-        columns=time.columns | {event},
-        read=lambda c: jnp.where(c[event] == 1, time.read(c), -time.read(c)),
-        may_drop_out=True,
-        description=f"{time.description}, censored unless {event} is {schema[event].labels[1]}",
-    )
-    if len(node.args) == 2:
-        return found
-    end = bounded_expression(node.args[2], schema)
-    return found._replace(
-        columns=found.columns | end.columns,
-        limit=lambda c: jnp.maximum(end.read(c), shortest_time(time.column)),
-        may_drop_out=False,
-    )

@@ -90,6 +90,22 @@ def literal_value(node: Node | None, default: object = None) -> object:
     return node.value if isinstance(node, Literal) else default
 
 
+def split_weights(node: Node) -> tuple[Node, Node | None]:
+    """What is before the ~ without its weights, and the weights: ``weighted(y, w)`` is y and w."""
+    if not isinstance(node, Call) or node.function != "weighted":
+        return node, None
+    if len(node.args) != 2 or node.kwargs:
+        raise InvalidArgument(
+            f"{format_node(node)!r} must be weighted(outcome, weights), such as weighted(y, w) ~ x."
+        )
+    return node.args[0], node.args[1]
+
+
+def outcome_name(node: Node) -> str:
+    """The name of an outcome: the first column that a call such as ``censored(time, event)`` names."""
+    return outcome_name(node.args[0]) if isinstance(node, Call) else str(column_name(node))
+
+
 def format_node(node: Node) -> str:
     """A node as text, with the brackets that it needs."""
     if isinstance(node, Call):
@@ -204,6 +220,31 @@ def literal_number(node: Node) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument(f"{format_node(node)!r} must be a number.")
     return float(value)
+
+
+def number_list(node: Node) -> list[float]:
+    """One number, or several as in ``c(30, 50)``."""
+    several = node.args if isinstance(node, Call) and node.function == "c" else (node,)
+    return [literal_number(each) for each in several]
+
+
+# Intervals of constant hazard, if none are given.
+_NUM_INTERVALS = 4
+
+
+def interval_starts(outcome: Node, column: Kind) -> tuple[float, ...]:
+    """Where intervals of constant hazard begin: at 0, and at the given or evenly spaced cut points."""
+    given = outcome.kwargs.get("cuts") if isinstance(outcome, Call) else None
+    if given is None:
+        return tuple(float(each) for each in np.linspace(0, column.high, _NUM_INTERVALS + 1)[:-1])
+    cuts = sorted(number_list(given))
+    if len(set(cuts)) < len(cuts) or not all(0 < each < column.high for each in cuts):
+        raise InvalidArgument(
+            f"cuts must differ and lie between 0 and the longest time, {column.high:g}, as in "
+            f"censored(time, event, cuts=c({column.high / 4:g}, {column.high / 2:g})); got "
+            f"{format_node(given)!r}."
+        )
+    return (0.0, *cuts)
 
 
 def _build_call(node: Call, schema: Schema) -> Expression:

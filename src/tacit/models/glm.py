@@ -22,18 +22,19 @@ from tacit import _validate
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.design import Group, Term, build_design
-from tacit.models.distributions import Ordered, Rescaled
+from tacit.models.distributions import Ordered, Rescaled, Weighted
 from tacit.models.families import (
     CUTPOINT,
+    DROP_OUT,
     FAMILIES,
+    LOG_HAZARD,
     AuxiliaryParameter,
     CoefficientScale,
     Family,
     Outcome,
     Predictor,
     PredictorScales,
-    build_outcome,
-    default_family,
+    follow_up,
 )
 from tacit.models.formula import (
     Columns,
@@ -50,6 +51,7 @@ from tacit.models.interpretation import (
     ReferenceValue,
 )
 from tacit.models.numpyro import NumPyro
+from tacit.models.outcomes import build_outcome, default_family
 
 Priors = Mapping[str, dist.Distribution]
 _PRIOR_CLASSES: dict[str, tuple[type[dist.Distribution], str]] = {
@@ -178,6 +180,7 @@ def prior_interval(prior: dist.Distribution) -> tuple[str, float | None, float |
 
 INTERCEPT = "Intercept"
 _ROW_PLATE = "rows of the table"
+FOLLOW_UP = "end of follow-up"
 # Unit of the logarithm of a spread, whose gradient is longer than that of a coefficient.
 _LOG_SCALE_UNIT = 0.3
 
@@ -216,9 +219,9 @@ class GLMFunction:
         }
 
     @property
-    def cutpoint(self) -> str | None:
-        """The name of the cutpoints, if the family has them."""
-        return self._unique_name(CUTPOINT) if self.family.cut else None
+    def baseline(self) -> str | None:
+        """The name of what takes the place of the intercept, if anything does."""
+        return None if self.family.baseline is None else self._unique_name(self.family.baseline)
 
     def _unique_name(self, name: str) -> str:
         """A name that is not that of a term or of the outcome."""
@@ -246,8 +249,8 @@ class GLMFunction:
         """Labels of the entries of array parameters, axis by axis."""
         levels = (self.outcome.levels,) if self.outcome.levels else ()
         found: dict[str, tuple[tuple[str, ...], ...]] = {INTERCEPT: levels}
-        if self.cutpoint is not None:
-            found[self.cutpoint] = (self.outcome.cutpoints,)
+        if self.baseline is not None:
+            found[self.baseline] = (self.outcome.baseline,)
         for term in self.terms:
             found[term.name] = (*((term.block.labels,) if term.shape else ()), *levels)
         for group in self.groups:
@@ -278,19 +281,21 @@ class GLMFunction:
             # The fit is in terms of the intercept at the middle of all columns, where it hardly
             # depends on the coefficients. It is reported at the reference.
             eta = eta + self._sample(INTERCEPT, (), centre)
-        if self.cutpoint is not None:
-            cuts = Ordered(self.priors[self.cutpoint], len(self.outcome.cutpoints))
-            auxiliary[CUTPOINT] = numpyro.sample(
-                self.cutpoint, Rescaled(cuts, -centre, self.scales.unit)
-            )
+        if self.family.baseline is not None:
+            auxiliary[self.family.baseline] = self._baseline(centre)
         for group in self.groups:
             eta = eta + self._group_effects(group, columns, count)
         for offset in self.offsets:
             value = jnp.asarray(offset.read(columns))
             eta = eta + (value[:, None] if several else value)
-        fn = self.family.distribution(Predictor(self.outcome, self.link, eta, auxiliary, columns))
+        given = Predictor(self.outcome, self.link, eta, auxiliary, columns)
+        fn = self.family.distribution(given)
+        observed = {self.outcome.name: (fn, self.outcome.read(columns))}
+        if DROP_OUT.name in auxiliary:
+            observed[FOLLOW_UP] = follow_up(given, fn)
         with numpyro.plate(_ROW_PLATE, count):
-            numpyro.sample(self.outcome.name, fn, obs=self.outcome.read(columns))
+            for name, (each, value) in observed.items():
+                numpyro.sample(name, self._weighted(each, columns), obs=value)
 
     def _auxiliary(self, name: str) -> jax.Array:
         """A parameter beside the coefficients."""
@@ -298,6 +303,21 @@ class GLMFunction:
         prior = self.priors[name]
         pace = 1.0 if prior.support is constraints.unit_interval else _LOG_SCALE_UNIT
         value: jax.Array = numpyro.sample(name, Rescaled(prior, 0.0, start, pace))
+        return value
+
+    def _weighted(self, fn: Distribution, columns: Columns) -> Distribution:
+        """A distribution whose log density counts as often as the row's weight says."""
+        weight = self.outcome.weight
+        return fn if weight is None else Weighted(fn, weight(columns))
+
+    def _baseline(self, centre: jax.Array | float) -> jax.Array:
+        """What takes the place of the intercept, fitted at the middle of all columns as that is."""
+        assert self.baseline is not None
+        count = len(self.outcome.baseline)
+        if self.family.baseline != CUTPOINT:
+            return self._sample(self.baseline, (count,), centre)
+        cuts = Ordered(self.priors[self.baseline], count)
+        value: jax.Array = numpyro.sample(self.baseline, Rescaled(cuts, -centre, self.scales.unit))
         return value
 
     def _shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -362,13 +382,16 @@ def describe_parameter(function: GLMFunction, name: str) -> str:
         return auxiliary[name][0]
     if name == INTERCEPT:
         return "at the reference"
-    if name == function.cutpoint:
-        return _CUTPOINTS_TEXT
+    if name == function.baseline:
+        return _BASELINE_TEXTS[str(function.family.baseline)]
     return next(term.block.meaning for term in function.terms if term.name == name)
 
 
 _GROUP_SD_TEXT = "standard deviation between groups"
-_CUTPOINTS_TEXT = "between levels, in order; at the reference"
+_BASELINE_TEXTS = {
+    CUTPOINT: "between levels, in order",
+    LOG_HAZARD: "logarithm of the hazard in each interval, per unit of time",
+}
 
 
 def _parameter_meanings(
@@ -383,9 +406,12 @@ def _parameter_meanings(
         found[INTERCEPT] = ParameterMeaning(
             "intercept", words, prior=_summarize_prior(priors[INTERCEPT])
         )
-    if function.cutpoint is not None:
-        prior = _summarize_prior(priors[function.cutpoint])
-        found[function.cutpoint] = ParameterMeaning("intercept", _CUTPOINTS_TEXT, prior=prior)
+    if function.baseline is not None:
+        prior = _summarize_prior(priors[function.baseline])
+        text = _BASELINE_TEXTS[str(function.family.baseline)]
+        found[function.baseline] = ParameterMeaning(
+            "intercept", "at the reference", prior=prior, note=text
+        )
     for term in function.terms:
         found[term.name] = _term_meaning(term, _summarize_prior(priors[term.name]), ratio=ratio)
     for group in function.groups:
@@ -518,6 +544,7 @@ class GLM:
             interpretation=self.interpretation,
             columns=self.function.columns,
             order=self.function.order,
+            outcomes=(self.function.outcome.name,),
         )
 
     @property
@@ -576,7 +603,7 @@ def _build_function(parts: ParsedFormula, family: Family, link: str, schema: Sch
         family=family,
         link=link,
         outcome=outcome,
-        intercept=parts.intercept and not family.cut,
+        intercept=parts.intercept and family.baseline is None,
         terms=design.terms,
         groups=design.groups,
         offsets=design.offsets,
@@ -599,7 +626,7 @@ def _check_formula(formula: str, function: GLMFunction) -> None:
                 f"The formula {formula!r} has {min(used)!r} on both sides of ~; an outcome "
                 "cannot explain itself."
             )
-    if not (function.intercept or function.cutpoint or terms or function.groups):
+    if not (function.intercept or function.baseline or terms or function.groups):
         raise InvalidArgument(f"The formula {formula!r} has nothing to estimate.")
 
 
@@ -610,14 +637,17 @@ def _default_priors(function: GLMFunction) -> dict[str, dist.Distribution]:
     found: dict[str, dist.Distribution] = {}
     if function.intercept:
         found[INTERCEPT] = dist.Normal(scales.middle, width)
-    if function.cutpoint is not None:
-        found[function.cutpoint] = dist.Normal(scales.middle, width)
+    if function.baseline is not None:
+        found[function.baseline] = dist.Normal(scales.middle, width)
     for term in function.terms:
         found[term.name] = dist.Normal(scales.middle if term.is_level else 0.0, width)
     for group in function.groups:
         found[f"{group.name}_sd"] = dist.HalfNormal(scales.between)
     found |= {name: each.prior(scales) for name, each in function.auxiliary.items()}
     return found
+
+
+_BASELINES = {CUTPOINT: "cutpoints", LOG_HAZARD: "hazards of intervals"}
 
 
 def glm(
@@ -681,10 +711,10 @@ def glm(
     chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
     link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
     parts = parse_formula(formula)
-    if chosen.cut and not parts.intercept:
+    if chosen.baseline is not None and not parts.intercept:
         raise InvalidArgument(
-            f"The {family} family has cutpoints in the place of an intercept; leave out 0 + or - 1 "
-            f"in {formula!r}."
+            f"The {family} family has {_BASELINES[chosen.baseline]} in the place of an intercept; leave "
+            f"out 0 + or - 1 in {formula!r}."
         )
     draft = _build_function(parts, chosen, link, schema)
     _check_formula(formula, draft)

@@ -209,7 +209,8 @@ def round_increment(size: float) -> float:
 # Names of `tacit.models.families.FAMILIES`, which takes long to import.
 FAMILY_NAMES = (
     "bernoulli", "binomial", "gaussian", "poisson", "negativebinomial", "zero_inflated_poisson",
-    "zero_inflated_negativebinomial", "gamma", "beta", "weibull", "categorical", "ordinal",
+    "zero_inflated_negativebinomial", "gamma", "beta", "lognormal", "weibull", "weibull_ph", "piecewise_exponential", "categorical",
+    "ordinal",
 )  # fmt: skip
 
 

@@ -192,6 +192,8 @@ class NumPyro:
         columns: Names of the columns that the function takes, if they are not those of its
             arguments.
         order: Names of parameters, in the order in which they are reported; others follow.
+        outcomes: Names of the observed sites that are predicted for new rows. Others keep the new
+            row's own values. By default all are predicted.
     """
 
     function: Callable[..., object]
@@ -205,6 +207,7 @@ class NumPyro:
     interpretation: Interpretation | None = None
     columns: Sequence[str] | None = None
     order: Sequence[str] = ()
+    outcomes: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # equal only to itself, and hashable
@@ -220,6 +223,7 @@ class NumPyroModel(AdaptedModel):
         row_effects: Latents of single rows.
         person_effects: Latents of single people.
         nodes: The number of quadrature nodes per dimension, if it was given.
+        outcomes: Names of the observed sites that are predicted; None if all are.
     """
 
     function: Callable[..., object]
@@ -230,6 +234,7 @@ class NumPyroModel(AdaptedModel):
     row_effects: tuple[RandomEffect, ...]
     person_effects: tuple[RandomEffect, ...]
     nodes: int | None
+    outcomes: tuple[str, ...] | None = None
 
     declared_public: ClassVar[tuple[str, ...]] = (
         "arrays", "constants", "dummy_row", "settings", "slices",
@@ -566,8 +571,11 @@ class NumPyroModel(AdaptedModel):
             return params[name] if name in self.slices else sample(message)
 
         def observe(message: Message) -> jax.Array:
-            value, fn = sample(message), message["fn"]
-            found[message["name"]] = value, distribution_mean(fn), distribution_logit(fn)
+            name, fn = message["name"], message["fn"]
+            if self.outcomes is not None and name not in self.outcomes:
+                return jnp.asarray(message["value"])
+            value = sample(message)
+            found[name] = value, distribution_mean(fn), distribution_logit(fn)
             return value
 
         table = self.single_row_table(row)

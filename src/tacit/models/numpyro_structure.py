@@ -222,6 +222,7 @@ def from_numpyro(described: NumPyro, schema: Schema) -> NumPyroModel:
         row_effects=latents.row_effects,
         person_effects=latents.person_effects,
         nodes=described.nodes,
+        outcomes=None if described.outcomes is None else tuple(described.outcomes),
         dummy_row={name: value[0] for name, value in schema.dummy_rows(1).items()},
         labels=described.labels,
         interpretation=described.interpretation,

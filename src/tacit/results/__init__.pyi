@@ -3,3 +3,4 @@ from . import files as files
 from . import ledger_page as ledger_page
 from . import plots as plots
 from . import report as report
+from . import survival as survival

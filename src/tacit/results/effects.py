@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import expit, gammaln, ndtr, softmax
+from scipy.special import expit, gammainc, gammaln, log_ndtr, ndtr, softmax
 
 from tacit import _validate
 from tacit._typing import FloatArray
@@ -28,7 +28,10 @@ from tacit.models.formula import (
     NumPyColumns,
     ParsedFormula,
     column_name,
+    interval_starts,
     literal_number,
+    outcome_name,
+    split_weights,
     unknown_name_error,
 )
 from tacit.models.formula_parser import parse_formula
@@ -49,6 +52,83 @@ _GRID_VALUES, _CURVE_VALUES = 5, 61
 _SLOPE_STEP = 2e-3
 # As in `tacit.models.families`: where linear predictors are limited so that means are finite.
 _MAX_LOG_EXCESS, _MAX_LOG_TIME_RATIO, _MIN_BETA_MEAN = 5.0, 12.0, 1e-4
+# Shapes of Weibull times and standard deviations of logarithms are at least this, so that means are finite.
+_MIN_SHAPE, _MIN_LOG_SIGMA, _MAX_LOG_TIME = 0.01, 1e-3, 60.0
+
+
+class WeibullCurves(NamedTuple):
+    """Weibull times of every draw and row, by parameters [draws, rows]."""
+
+    log_scale: FloatArray
+    alpha: FloatArray
+
+    def mean(self) -> FloatArray:
+        """Mean times."""
+        return np.asarray(np.exp(self.log_scale + gammaln(1 + 1 / self.alpha)))
+
+    def survival(self, time: float) -> FloatArray:
+        """Probabilities of no event until a positive time."""
+        return np.asarray(np.exp(-self._hazard(time)))
+
+    def _hazard(self, time: float) -> FloatArray:
+        log_hazard = np.minimum(self.alpha * (np.log(time) - self.log_scale), 40.0)
+        return np.asarray(np.exp(log_hazard))
+
+    def restricted_mean(self, time: float) -> FloatArray:
+        """Mean times, where later ones count as this time."""
+        return np.asarray(self.mean() * gammainc(1 / self.alpha, self._hazard(time)))
+
+
+class LogNormalCurves(NamedTuple):
+    """Times of every draw and row whose logarithms are normal, by parameters [draws, rows]."""
+
+    location: FloatArray
+    sigma: FloatArray
+
+    def mean(self) -> FloatArray:
+        """Mean times."""
+        return np.asarray(np.exp(np.minimum(self.location + self.sigma**2 / 2, _MAX_LOG_TIME)))
+
+    def survival(self, time: float) -> FloatArray:
+        """Probabilities of no event until a positive time."""
+        return np.asarray(ndtr((self.location - np.log(time)) / self.sigma))
+
+    def restricted_mean(self, time: float) -> FloatArray:
+        """Mean times, where later ones count as this time."""
+        deviate = (np.log(time) - self.location) / self.sigma
+        early = np.exp(self.location + self.sigma**2 / 2 + log_ndtr(deviate - self.sigma))
+        return np.asarray(early + time * ndtr(-deviate))
+
+
+class PiecewiseExponentialCurves(NamedTuple):
+    """Times of every draw and row with constant hazards [draws, rows, intervals] from each start on."""
+
+    hazard: FloatArray
+    starts: FloatArray
+
+    def mean(self) -> FloatArray:
+        """Mean times."""
+        return self.restricted_mean(np.inf)
+
+    def survival(self, time: float) -> FloatArray:
+        """Probabilities of no event until a time."""
+        ends = np.append(self.starts[1:], np.inf)
+        spent = np.clip(time, self.starts, ends) - self.starts
+        return np.asarray(np.exp(-(self.hazard * spent).sum(axis=-1)))
+
+    def restricted_mean(self, time: float) -> FloatArray:
+        """Mean times, where later ones count as this time: survived of each interval, over its hazard."""
+        ends = np.minimum(np.append(self.starts[1:], np.inf), time)
+        total = np.zeros(self.hazard.shape[:-1])
+        for k, (start, end) in enumerate(zip(self.starts, ends, strict=True)):
+            if start < end:
+                last = 0.0 if np.isinf(end) else self.survival(end)
+                total += (self.survival(start) - last) / self.hazard[..., k]
+        return total
+
+
+TIME_FAMILIES = ("weibull", "weibull_ph", "piecewise_exponential", "lognormal")
+TimeCurves = WeibullCurves | LogNormalCurves | PiecewiseExponentialCurves
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +151,7 @@ class FormulaMeans:
     @property
     def outcome(self) -> str:
         """The name of the outcome."""
-        node = self.parts.response
-        return str(column_name(node.args[0] if isinstance(node, Call) else node))
+        return outcome_name(self.parts.response)
 
     @property
     def column(self) -> Kind:
@@ -140,16 +219,39 @@ class FormulaMeans:
             return eta
         if family == "beta":
             return np.asarray(np.clip(expit(eta), _MIN_BETA_MEAN, 1 - _MIN_BETA_MEAN))
-        if family == "weibull":
-            middle = np.log(self.column.high)
-            limited = np.clip(eta, middle - _MAX_LOG_TIME_RATIO, middle + _MAX_LOG_TIME_RATIO)
-            alpha = self._auxiliary(draws, "alpha")[:, None]
-            return np.asarray(np.exp(limited + gammaln(1 + 1 / alpha)))
+        times = self.time_curves(draws, eta)
+        if times is not None:
+            return times.mean()
         most = np.log(self.column.high) + _MAX_LOG_EXCESS
         rate = np.exp(np.clip(eta, -2 * _MAX_LOG_EXCESS - most, most))
         if family.startswith("zero_inflated"):
             rate = rate * (1 - self._auxiliary(draws, "zero_inflation")[:, None])
         return np.asarray(rate)
+
+    def time_curves(self, draws: Mapping[str, FloatArray], eta: FloatArray) -> TimeCurves | None:
+        """The distributions of times, by draws and linear predictors; None if outcomes are not times."""
+        family = self.spec.family
+        if family not in TIME_FAMILIES:
+            return None
+        centre = np.log(self.column.high)
+        hazard = np.clip(eta, -_MAX_LOG_TIME_RATIO, _MAX_LOG_TIME_RATIO)
+        time = np.clip(eta, centre - _MAX_LOG_TIME_RATIO, centre + _MAX_LOG_TIME_RATIO)
+        if family == "lognormal":
+            sigma = np.maximum(self._auxiliary(draws, "sigma"), _MIN_LOG_SIGMA)
+            return LogNormalCurves(time, sigma[:, None])
+        if family == "piecewise_exponential":
+            baseline = self._auxiliary(draws, "log_hazard")
+            limited = np.clip(baseline, -centre - _MAX_LOG_TIME_RATIO, _MAX_LOG_TIME_RATIO - centre)
+            return PiecewiseExponentialCurves(
+                np.exp(hazard[:, :, None] + limited[:, None]), self._interval_starts()
+            )
+        alpha = np.maximum(self._auxiliary(draws, "alpha"), _MIN_SHAPE)[:, None]
+        return WeibullCurves(time if family == "weibull" else centre - hazard / alpha, alpha)
+
+    def _interval_starts(self) -> FloatArray:
+        """Where intervals of constant hazard begin."""
+        node, _ = split_weights(self.parts.response)
+        return np.asarray(interval_starts(node, self.column))
 
     def _auxiliary(self, draws: Mapping[str, FloatArray], name: str) -> FloatArray:
         """Draws of a parameter of the family, whose name is longer if a term has the same."""
@@ -157,10 +259,11 @@ class FormulaMeans:
         return np.asarray(draws[f"{self.outcome}_{name}" if name in taken else name], np.float64)
 
     def _trials(self, columns: Mapping[str, Any]) -> FloatArray:
-        assert isinstance(self.parts.response, Call)
-        total = column_name(self.parts.response.args[1])
+        node, _ = split_weights(self.parts.response)
+        assert isinstance(node, Call)
+        total = column_name(node.args[1])
         if total is None:
-            return np.asarray(literal_number(self.parts.response.args[1]))
+            return np.asarray(literal_number(node.args[1]))
         return np.asarray(columns[total], np.float64)
 
     def _ordinal(self, eta: FloatArray, cutpoints: FloatArray) -> FloatArray:
@@ -200,8 +303,8 @@ def formula_means(posterior: "Posterior") -> FormulaMeans:
 def predictions(posterior: "Posterior", at: At | None = None, level: float = 0.9) -> "pd.DataFrame":
     """See `Posterior.predictions`."""
     means = formula_means(posterior)
-    table = _grid(posterior, means, at or {})
-    return _frame(means, table, _means_at(posterior, means, table), level)
+    table = grid(posterior, means, at or {})
+    return frame_of(means, table, _means_at(posterior, means, table), level)
 
 
 def comparisons(
@@ -228,13 +331,13 @@ def comparisons(
     rest = {name: value for name, value in (at or {}).items() if name != variable}
     found = []
     for low, high in pairs:
-        tables = [_grid(posterior, means, {**rest, variable: [end]}) for end in (low, high)]
+        tables = [grid(posterior, means, {**rest, variable: [end]}) for end in (low, high)]
         first_mean, second_mean = (_means_at(posterior, means, table) for table in tables)
         change = second_mean - first_mean if by == "difference" else second_mean / first_mean
         shown = {n: v for n, v in tables[0].items() if n != variable}
-        ends = [_text(_shown(kind, end)) for end in (high, low)]
+        ends = [value_text(_shown(kind, end)) for end in (high, low)]
         contrast = [" against ".join(ends)] * len(tables[0][variable])
-        found.append(_frame(means, {variable: contrast, **shown}, change, level))
+        found.append(frame_of(means, {variable: contrast, **shown}, change, level))
     import pandas as pd
 
     return pd.concat(found, ignore_index=True)
@@ -250,9 +353,7 @@ def slopes(
         raise InvalidArgument(
             f"{variable!r} is a {kind.kind}, which has no slope; use comparisons({variable!r})."
         )
-    table = _grid(
-        posterior, means, {variable: _reference(posterior, means)[variable], **(at or {})}
-    )
+    table = grid(posterior, means, {variable: _reference(posterior, means)[variable], **(at or {})})
     here = np.asarray(table[variable], np.float64)
     step = _SLOPE_STEP * (kind.high - kind.low) / 2
     low, high = np.maximum(here - step, kind.low), np.minimum(here + step, kind.high)
@@ -260,7 +361,7 @@ def slopes(
         _means_at(posterior, means, {**table, variable: ends.tolist()}) for ends in (low, high)
     )
     width = (high - low)[:, None] if means.levels else high - low
-    return _frame(means, table, (above - below) / width, level)
+    return frame_of(means, table, (above - below) / width, level)
 
 
 def _predictor(means: FormulaMeans, name: str) -> Kind:
@@ -299,7 +400,7 @@ def _reference(posterior: "Posterior", means: FormulaMeans) -> dict[str, object]
     return found
 
 
-def _grid(posterior: "Posterior", means: FormulaMeans, at: At) -> dict[str, list[object]]:
+def grid(posterior: "Posterior", means: FormulaMeans, at: At) -> dict[str, list[object]]:
     """All combinations of the values asked for, other columns at the reference."""
     if not isinstance(at, Mapping):
         raise InvalidArgument('at must be a mapping such as {"age": [30, 60], "ward": "all"}.')
@@ -334,16 +435,19 @@ def _values(name: str, kind: Kind, asked: object) -> list[object]:
     return [str(each) if kind.labels else float(str(each)) for each in values]
 
 
+def encode_grid(means: FormulaMeans, table: Mapping[str, Sequence[object]]) -> Mapping[str, Any]:
+    """The encoded columns of a grid."""
+    names = means.spec.predictors
+    if not names:
+        return {"": np.zeros(1)}
+    cells = {n: [_cell(means.schema[n], v) for v in table[n]] for n in names}
+    return means.schema.encode_new(cells, names)[0]
+
+
 def _means_at(
     posterior: "Posterior", means: FormulaMeans, table: Mapping[str, Sequence[object]]
 ) -> FloatArray:
-    names = means.spec.predictors
-    if not names:
-        columns: Mapping[str, Any] = {"": np.zeros(1)}
-    else:
-        cells = {n: [_cell(means.schema[n], v) for v in table[n]] for n in names}
-        columns, _ = means.schema.encode_new(cells, names)
-    return means.means(posterior.model_draws, columns, per_trial=True)
+    return means.means(posterior.model_draws, encode_grid(means, table), per_trial=True)
 
 
 def _date_number(name: str, kind: Date, value: object) -> object:
@@ -370,7 +474,7 @@ def _shown(kind: Kind, value: object) -> object:
     return value
 
 
-def _frame(
+def frame_of(
     means: FormulaMeans, table: Mapping[str, Sequence[object]], found: FloatArray, level: float
 ) -> "pd.DataFrame":
     """Means and intervals of each row of a grid, and of each level of the outcome."""
@@ -392,7 +496,8 @@ def _frame(
     return pd.DataFrame({**data, "mean": flat.mean(axis=0), names[0]: ends[0], names[1]: ends[1]})
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """A value of a grid as text."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

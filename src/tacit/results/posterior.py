@@ -382,6 +382,35 @@ class Posterior(NamedDraws, MethodResult):
         """
         return effects.slopes(self, variable, at, level)
 
+    def survival(
+        self,
+        times: Sequence[float] | float | None = None,
+        at: effects.At | None = None,
+        *,
+        rmst: float | None = None,
+        level: float = 0.9,
+    ) -> "pd.DataFrame":
+        """Survival curves and restricted mean survival times at declared values, with intervals.
+
+        They have no further privacy cost.
+
+        Args:
+            times: Times at which to compute the probability of no event until then. By default
+                61 times up to the longest one, or none if ``rmst`` is passed.
+            at: Values of some columns, as for `predictions`.
+            rmst: A time until which to compute the restricted mean survival time: the mean time
+                until the event, where later events count as this time.
+            level: The posterior probability of the intervals.
+
+        Returns:
+            A data frame with the values, ``quantity`` (survival or restricted mean), ``time``,
+            ``mean``, and the ends of the interval.
+
+        Raises:
+            InvalidArgument: If the outcome of the model is not a time, or a value is not declared.
+        """
+        return results.survival.survival(self, times, at, rmst, level)
+
     def probability(self, statement: str) -> float:
         """The posterior probability of a statement about parameters, such as ``"dose < 0"``.
 
@@ -418,6 +447,27 @@ class Posterior(NamedDraws, MethodResult):
             The matplotlib figure.
         """
         return effects.plot_predictions(self, variable, by, at, path)
+
+    def plot_survival(
+        self,
+        *,
+        by: str | None = None,
+        at: effects.At | None = None,
+        times: Sequence[float] | None = None,
+        path: _PathLike | None = None,
+    ) -> "Figure":
+        """Plots survival curves with 90% intervals.
+
+        Args:
+            by: A column with a curve for each level, or for each of the values in ``at``.
+            at: Values of some columns, as for `predictions`. There is a curve for each combination.
+            times: The times, as for `survival`.
+            path: A file to save the figure to.
+
+        Returns:
+            The matplotlib figure.
+        """
+        return results.survival.plot_survival(self, times, by, at, path)
 
     def plot_forest(
         self,

@@ -23,6 +23,7 @@ from tacit._format import format_epsilon, format_number, requested_note
 from tacit._html import render_template
 from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve, events
 from tacit.accounting.accountants import costs
+from tacit.accounting.budget import percent_rounded_up
 from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument, UnsupportedEvent
 
@@ -297,6 +298,19 @@ class PrivacyStatement:
             return None
         return Budget(spent, self.delta, self.adjacency).explain()
 
+    @cached_property
+    def advantage(self) -> float | None:
+        """The largest advantage of an attacker, by the whole privacy curve; None if no bound is known.
+
+        See `tacit.accounting.meaning`.
+        """
+        if self.event is None:
+            return None
+        try:
+            return PLD().delta(self.event, 0.0, self.adjacency)
+        except UnsupportedEvent:
+            return None
+
     def curve(self, adjacency: Adjacency, deltas: tuple[float, ...] | None = None) -> Curve | None:
         """Epsilon over a range of deltas. The guarantee holds at every point of the curve.
 
@@ -482,8 +496,13 @@ class PrivacyStatement:
         """What a reader should know beside the numbers; a fact without a name is a sentence."""
         assumed = [("assumes", "; ".join(self.assumptions))] if self.assumptions else []
         left = self.budget_left
+        gain = "" if self.advantage is None else percent_rounded_up(self.advantage)
+        curve = (
+            f"at most {gain}: true less false positives of any test, by this run's privacy curve"
+        )
         return [
             ("unit of privacy", f"one {self.unit}"),
+            *([("advantage of an attacker", curve)] if gain else []),
             ("treated as public", ", ".join(self.public)),
             ("not protected", "; ".join(self.not_protected)),
             *assumed,
