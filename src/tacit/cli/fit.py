@@ -109,7 +109,7 @@ def fit(
     if forecast == "full" and size is None:
         raise InvalidArgument("A full forecast needs the number of rows or people: pass --size.")
     rank = 0 if dry_run else _join_processes(ctx, workers, out)
-    charged = _open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
+    charged = open_ledger(ledger, out, no_ledger=no_ledger or dry_run)
     relation = adjacency or (charged.total.adjacency if charged else "add-remove")
     budget = tacit.Budget(epsilon, delta, relation)  # type: ignore[arg-type]  # it checks
     request = runs.parse_request(
@@ -203,7 +203,7 @@ def resume(
             return
         if ledger is not None and "ledger" not in notes:
             raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
-        charged = _open_ledger(ledger or notes.get("ledger"), folder, no_ledger=True)
+        charged = open_ledger(ledger or notes.get("ledger"), folder, no_ledger=True)
         if ledger is not None:  # another one than the run was begun with must be the same ledger
             check_charged(folder, plan, charged)
         posterior = _fit_in_folder(run, request, plan, files, charged, quiet=quiet)
@@ -329,7 +329,7 @@ def reporting_interruptions() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _open_ledger(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | None":
+def open_ledger(path: str | None, out: Path, *, no_ledger: bool) -> "tacit.Ledger | None":
     """Opens the ledger, or raises if neither it nor --no-ledger was passed."""
     if path is None:
         if no_ledger:

@@ -57,7 +57,7 @@ class Ratios(NamedTuple):
 class Intervals(NamedTuple):
     """Estimates, and the ends of their intervals."""
 
-    values: Floats
+    estimates: Floats
     lower: Floats
     upper: Floats
 
@@ -95,9 +95,10 @@ class ReleasedTables:
 
     @property
     def total(self) -> Intervals:
-        """How many rows there are, or people if these are counted."""
-        whole = self.answers[()]
-        return positive_intervals(Estimates(whole.values[:1], whole.variances[:1]), self.level)
+        """How many rows there are, or people if these are counted; the sum of every table."""
+        values, variances = self.answers[()]
+        found = positive_intervals(Estimates(values[:1], variances[:1]), self.level)
+        return _including(np.maximum(self._consistent[()][None], 0.0), found)
 
     @property
     def rows_per_person(self) -> Intervals:
@@ -114,8 +115,7 @@ class ReleasedTables:
         sums = [self.release.column(name).axes[SHOWN].counts for name in table]
         found = positive_intervals(self._linear(table, SHOWN, sums), self.level)
         values = np.maximum(contract(self._shown_answers(table, self._consistent), sums), 0.0)
-        # The other cells may move a count by more than its own interval.
-        return Intervals(values, np.minimum(found.lower, values), np.maximum(found.upper, values))
+        return _including(values, found)
 
     def shares(self, table: Table, within: Sequence[str] = ()) -> Intervals:
         """The counts of cells over that of all rows, or of all rows of a group."""
@@ -126,11 +126,21 @@ class ReleasedTables:
             for name, axis in zip(table, axes, strict=True)
         ]
         found = ratio_intervals(self._ratios(table, SHOWN, sums, wholes), 0.0, 1.0, self.level)
-        counts = self.counts(table).values
+        counts = self.counts(table).estimates
         others = tuple(i for i, name in enumerate(table) if name not in within)
         whole = np.maximum(counts.sum(axis=others, keepdims=True), 1e-9)
-        values = np.minimum(counts / whole, 1.0)
-        return Intervals(values, np.minimum(found.lower, values), np.maximum(found.upper, values))
+        return _including(np.minimum(counts / whole, 1.0), found)
+
+    def proportions(self, name: str, by: Sequence[str] = ()) -> Intervals:
+        """The share of the second level among values that are not missing, of all rows or of each group."""
+        table = sorted_table((name, *by))
+        above, below = ([self._cells(each) for each in table] for _ in range(2))
+        place, axis = table.index(name), self.release.column(name).axes[SHOWN]
+        above[place], below[place] = axis.counts[1:2], axis.present[None]
+        ratios = self._ratios(table, SHOWN, above, below)
+        return ratio_intervals(
+            Ratios(*(each.squeeze(place) for each in ratios)), 0.0, 1.0, self.level
+        )
 
     def means(self, name: str, by: Sequence[str] = ()) -> Intervals:
         """The means of a number, of all rows or of each group: [cells of the groups]."""
@@ -306,6 +316,12 @@ class ReleasedTables:
             part: nearest[starts[part] : starts[part] + math.prod(shape)].reshape(shape)
             for part, shape in shapes.items()
         }
+
+
+def _including(estimates: Floats, found: Intervals) -> Intervals:
+    """Intervals with other estimates: what other cells need may move a count beyond its own interval."""
+    lower, upper = np.minimum(found.lower, estimates), np.maximum(found.upper, estimates)
+    return Intervals(estimates, lower, upper)
 
 
 def _nearest_point(matrix: Floats, least: Floats) -> Floats:

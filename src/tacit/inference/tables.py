@@ -26,7 +26,7 @@ from tacit.data.columns import MISSING_INTEGER, Kind
 from tacit.errors import InvalidArgument
 from tacit.inference.method import no_inputs
 from tacit.models.base import Row
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
 
 MISSING_LABEL: Final = "missing"
@@ -42,7 +42,7 @@ _MAX_LISTED_VALUES = 12  # of a count that has so few, every value is shown
 # How much ranks and sums matter beside counts, a column that is only in cross-tables beside the tables, and the
 # number of rows or people beside a count.
 _RANKS_AND_SUMS, _IMPLIED, _TOTAL = 0.5, 0.25, 0.1
-_MAX_CELLS, _MAX_QUESTIONS = 4000, 2**17
+_MAX_CELLS, _MAX_QUESTIONS = 2000, 2**17
 # The most units that a sum can add up without wrapping around.
 _BATCH_BOUND = 2**31
 # A unit's vector is shorter than the clip by this share, which is more than what the lattice's margin cuts off.
@@ -177,6 +177,11 @@ class CountedColumn:
             first, last = math.ceil(low), math.floor(high)
             return f"{first}" if first == last else f"{first} to {last}"
         return f"{low:.6g} to {high:.6g}"
+
+    @property
+    def inner_edges(self) -> list[float]:
+        """The edges between the bins that are shown, as `build` takes them."""
+        return [edge + (0.5 if self.is_whole else 0.0) for edge in self.edges[SHOWN][1:-1]]
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -447,6 +452,10 @@ class TableRelease:
             {self.asked(p): jnp.asarray(w, jnp.float32) for p, w in self.weights.items()},
             jnp.float32(self.rows_per_unit if self.count_rows else 0),
         )
+
+    def check(self, gate: Gate) -> None:
+        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
+        check(_step, self.question(), no_inputs(0, 1)[0], gate)
 
     def run(self, gate: Gate) -> Floats:
         """The answers with their noise, from what the gate releases."""
