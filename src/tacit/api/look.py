@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import norm
 
 from tacit import _validate
 from tacit._format import text_table
@@ -597,7 +596,7 @@ def _normal_scores(counts: Floats) -> tuple[Floats, Floats]:
     """The means of a standard normal variable in bins with these counts, and the shares of the bins."""
     shares = counts / max(float(counts.sum()), 1e-9)
     inner = ndtri(np.clip(np.cumsum(shares)[:-1], 1e-12, 1 - 1e-12))
-    density = np.concatenate([[0.0], norm.pdf(inner), [0.0]])
+    density = np.concatenate([[0.0], np.exp(-(inner**2) / 2) / math.sqrt(2 * math.pi), [0.0]])
     return -np.diff(density) / np.maximum(shares, 1e-9), shares
 
 

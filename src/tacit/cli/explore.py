@@ -1,6 +1,8 @@
 """The command ``explore``: tables of columns, within a privacy budget."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -85,8 +87,7 @@ def explore(
         if charged is not None and not as_json:
             typer.echo(f"The ledger {charged.path} has {charged.left} left.")
         return
-    _make_folder(out)
-    with reporting_interruptions():
+    with _new_folder(out), reporting_interruptions():
         look = tacit.explore(
             str(data),
             schema=declared,
@@ -119,11 +120,19 @@ def _parse_bins(text: str) -> tuple[str, int | list[float]]:
         ) from None
 
 
-def _make_folder(out: Path) -> None:
-    """Creates the output folder before anything is charged."""
+@contextmanager
+def _new_folder(out: Path) -> Iterator[None]:
+    """Creates the output folder before anything is charged, and removes it if nothing was."""
+    is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             raise InvalidArgument(f"{out} is not empty; pass a new folder with --out.")
     except OSError as error:
         raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
+    try:
+        yield
+    except TacitError:
+        if is_new:
+            out.rmdir()
+        raise

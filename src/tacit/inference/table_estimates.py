@@ -34,6 +34,9 @@ from tacit.inference.tables import (
 _SPLIT_SIZE = 2.0
 # Counts this many standard deviations above zero are not expected to become negative by what others need.
 _SAFE_COUNT = 6.0
+# To avoid negative cells, a margin moves so many times less than a table of one column more would by the noise alone: many
+# cells that are nearly empty would otherwise push the margins up.
+_SLACK = 2.0
 _MIN_PLACE = -35.0  # in standard deviations: beyond, normal probabilities underflow
 
 
@@ -280,7 +283,10 @@ class ReleasedTables:
 
     @cached_property
     def _consistent(self) -> dict[Table, Floats]:
-        """Answers about shown cells, of the nearest tables without negative cells: least squares, weighted by the noise."""
+        """Answers about shown cells, of the nearest tables without negative cells: least squares, weighted by the noise.
+
+        Margins move less than the cells below them.
+        """
         release, axes = (
             self.release,
             {each.name: each.axes[SHOWN] for each in self.release.columns},
@@ -295,7 +301,9 @@ class ReleasedTables:
         )
         starts = dict(zip(shapes, np.cumsum([0, *map(math.prod, shapes.values())]), strict=False))
         mean = np.concatenate([np.ravel(values[part]) for part in release.parts])
-        spread = np.sqrt(np.concatenate([np.ravel(variances[part]) for part in release.parts]))
+        spread = np.concatenate(
+            [np.ravel(np.sqrt(variances[p])) * _SLACK ** len(p) for p in release.parts]
+        )
         blocks = []
         for table in release.all_tables:
             if any(set(table) < set(other) for other in release.all_tables):

@@ -237,8 +237,7 @@ class CountedColumn:
         kinds = [None, *((node.level, node.depth) for node in nodes)]
         order = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
         groups = [order[kind] for kind in kinds]
-        whole = np.column_stack([np.ones(len(edges)), added])
-        counts: Floats = np.linalg.inv(whole.T).astype(np.float64)
+        counts = self._counts_by_tree(level, nodes)
         if level == SHOWN:
             return Axis(added, np.array(groups), np.ones(len(order)), counts)
         centre, half = self.scale
@@ -246,6 +245,7 @@ class CountedColumn:
         if finest is None or finest.middles is None:
             middles = (scaled[1:] + scaled[:-1]) / 2
         else:  # by the tree's halves: then a distance from a middle does not depend on how many are in the bin
+            whole = np.column_stack([np.ones(len(edges)), added])
             middles = (finest.middles @ finest.counts[:-1, : whole.shape[1]] @ whole.T)[:-1]
         inset = 0.5 / half if self.is_whole else 0.0
         reach = float(np.max([scaled[1:] - inset - middles, middles - scaled[:-1] - inset]))
@@ -254,6 +254,17 @@ class CountedColumn:
         added, counts = (np.column_stack([each, np.zeros(len(each))]) for each in (added, counts))
         sizes = np.ones(len(order) + 1)
         return Axis(added, np.array([*groups, len(order)]), sizes, counts, middles, reach)
+
+    def _counts_by_tree(self, level: int, nodes: Sequence[Node]) -> Floats:
+        """Counts of the bins of a level, as sums of the number of all rows and the answers: half of a node, and half of its answer."""
+        units = np.eye(2 + len(nodes)) / 2
+        last = len(self.edges[FINEST]) - 1
+        found = {(0, last): units[0] + units[1]}
+        for place, (_, _, begin, middle, end) in enumerate(nodes, 2):
+            whole = found[begin, end] / 2
+            found[begin, middle], found[middle, end] = whole + units[place], whole - units[place]
+        ends = map(int, np.searchsorted(self.edges[FINEST], self.edges[level]))
+        return np.array([*(found[each] for each in itertools.pairwise(ends)), units[0] - units[1]])
 
     def lift(self, own: int, wanted: int) -> Floats:
         """Answers about bins of a level, as sums of the answers about finer bins."""
