@@ -575,12 +575,14 @@ def _may_stop(mechanism: Mechanism) -> TypeGuard[NoisySums]:
     return isinstance(mechanism, NoisySums) and mechanism.stop_after > 0
 
 
-def fit_assumptions(schema: Schema | None) -> tuple[str, ...]:
-    """The assumptions of every fit, including earlier releases that the schema records."""
+def fit_assumptions(
+    schema: Schema | None, assumptions: tuple[str, ...] = ASSUMPTIONS
+) -> tuple[str, ...]:
+    """The assumptions of every fit, or of another release, with earlier releases that the schema records."""
     if schema is None or not schema.released:
-        return ASSUMPTIONS
+        return assumptions
     but = "; ".join(f"{each}, which counts in addition" for each in schema.released)
-    return f"{ASSUMPTIONS[0]}, but for {but}", *ASSUMPTIONS[1:]
+    return f"{assumptions[0]}, but for {but}", *assumptions[1:]
 
 
 def plan(

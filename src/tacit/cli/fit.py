@@ -47,7 +47,7 @@ Verbose = Annotated[
 ]
 
 
-def fit(  # noqa: C901 (many options)
+def fit(
     ctx: typer.Context,
     data: Annotated[
         list[Path] | None,
@@ -153,19 +153,12 @@ def fit(  # noqa: C901 (many options)
     if forecast == "full" and asked.size is None:
         raise InvalidArgument("A full forecast needs the number of rows or people: pass --size.")
     rank = 0 if dry_run else _join_processes(ctx, workers, target)
-    charged = _open_ledger(asked.ledger, target)
+    charged = open_ledger(asked.ledger, target)
     request = asked.request("add-remove" if charged is None else charged.total.adjacency)
-    _check_headers(request, files, rank, workers or 1)
-    if charged is not None:
-        charged.check_unit(request.unit)
-        charged.check_adjacency(request.budget)
-        if (
-            not dry_run and request.method == registry.DEFAULT
-        ):  # others may cost less than the budget
-            charged.check_left(request.budget)
     folder = runs.RunFolder(target)
-    if rank == 0 and not dry_run:
-        folder.check_empty()
+    _check_headers(request, files, rank, workers or 1)
+    if rank == 0:
+        _check_before_model(request, charged, folder, dry_run=dry_run)
     with reporting_interruptions():
         plan = request.plan(forecast=forecast != "none")
         if rank > 0:
@@ -253,7 +246,7 @@ def resume(
             return
         if ledger is not None and "ledger" not in notes:
             raise InvalidArgument("The run was begun without a ledger; leave --ledger out.")
-        charged = _open_ledger(ledger or notes.get("ledger"), folder)
+        charged = open_ledger(ledger or notes.get("ledger"), folder)
         if ledger is not None:  # another one than the run was begun with must be the same ledger
             check_charged(folder, plan, charged)
         posterior = _fit_in_folder(run, request, plan, files, charged, quiet=quiet)
@@ -393,7 +386,7 @@ def reporting_interruptions() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def _open_ledger(path: str | None, out: Path) -> "tacit.Ledger | None":
+def open_ledger(path: str | None, out: Path) -> "tacit.Ledger | None":
     """The ledger of a run in this folder, if one was named."""
     return None if path is None else tacit.Ledger(path).for_run(out.absolute().name, out)
 

@@ -45,6 +45,19 @@ class Column(NamedTuple):
     """Which rows have a value; None if all do. The other rows are left out."""
 
 
+MISSING_INTEGER = int(np.iinfo(np.int32).min)
+"""What stands for a missing value in a column of integers whose rows are all kept."""
+
+
+def mark_missing(column: Column) -> NDArray[np.generic]:
+    """The values of a column; NaN, or `MISSING_INTEGER`, where there is none."""
+    if column.present is None:
+        return column.values
+    if column.values.dtype == np.float32:
+        return np.where(column.present, column.values, np.float32(np.nan))
+    return np.where(column.present, column.values, np.int32(MISSING_INTEGER))
+
+
 class Encoded(NamedTuple):
     """Encoded rows, which are private, in the form that `Rows.from_encoded` takes."""
 

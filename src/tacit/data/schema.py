@@ -21,7 +21,7 @@ from tacit._files import nearest_file
 from tacit._format import format_number
 from tacit.data import sources
 from tacit.data.cells import Cells, Texts
-from tacit.data.columns import DROP, KINDS, Category, Date, Encoded, Kind
+from tacit.data.columns import DROP, KINDS, Category, Date, Encoded, Kind, mark_missing
 from tacit.data.people import MAX_ROWS_PER_PERSON, People
 from tacit.data.sources import Source, check_path
 from tacit.data.store import ColumnStore
@@ -253,11 +253,13 @@ def encode_table(
     person: str | None,
     most_rows: int | None,
     tables: int = 1,
+    keep_missing: bool = False,
 ) -> Encoded:
     """All rows of a table, one of so many in memory; see `Schema.encode`."""
     people, out, number = People(), ColumnStore(mapped=False), 0
+    names = columns_to_read(kinds, person)
     with ColumnStore(mapped=source.mapped, tables=tables) as store:
-        for table, columns, kept in encoded_chunks(source, columns_to_read(kinds, person), kinds):
+        for table, columns, kept in encoded_chunks(source, names, kinds, keep_missing):
             if person is not None:
                 columns[_EXTRA_COLUMN] = person_codes(person, table[person], people)
                 out.append({_EXTRA_COLUMN: np.unique(columns[_EXTRA_COLUMN][~kept])})
@@ -290,17 +292,17 @@ def encode_new_rows(source: Source, kinds: Mapping[str, Kind]) -> tuple[Arrays, 
 
 
 def encoded_chunks(
-    source: Source, names: Sequence[str], kinds: Mapping[str, Kind]
+    source: Source, names: Sequence[str], kinds: Mapping[str, Kind], keep_missing: bool = False
 ) -> Iterator[tuple[Mapping[str, Cells], Arrays, NDArray[np.bool_]]]:
     """The chunks of a table and their encoded rows, in order; chunks of a file at the same time."""
     chunks = source.chunks(names)
     if source.path is None:  # whose cells may be objects that mind
-        yield from ((table, *_encode_chunk(table, kinds)) for table in chunks)
+        yield from ((table, *_encode_chunk(table, kinds, keep_missing)) for table in chunks)
         return
     pending: deque[tuple[Mapping[str, Cells], Future[_EncodedChunk]]] = deque()
     with ThreadPoolExecutor(_MAX_THREADS) as pool:
         for table in chunks:
-            pending.append((table, pool.submit(_encode_chunk, table, kinds)))
+            pending.append((table, pool.submit(_encode_chunk, table, kinds, keep_missing)))
             if len(pending) > _MAX_THREADS:
                 first, rows = pending.popleft()
                 yield first, *rows.result()
@@ -313,12 +315,16 @@ def columns_to_read(kinds: Mapping[str, Kind], person: str | None) -> Sequence[s
     return tuple(kinds) if person is None else (*kinds, person)
 
 
-def _encode_chunk(table: Mapping[str, Cells], kinds: Mapping[str, Kind]) -> _EncodedChunk:
+def _encode_chunk(
+    table: Mapping[str, Cells], kinds: Mapping[str, Kind], keep_missing: bool = False
+) -> _EncodedChunk:
     """An encoded chunk, and which of its rows are not left out for a missing value."""
     encoded = {
         name: kind.encode(_check_cells(name, table[name], kind)) for name, kind in kinds.items()
     }
     present = np.ones(len(next(iter(table.values())).values), np.bool_)
+    if keep_missing:
+        return {name: mark_missing(column) for name, column in encoded.items()}, present
     for column in encoded.values():
         if column.present is not None:
             present &= column.present
@@ -544,7 +550,12 @@ class Schema:
         return dict(self.items)[self._choose([name])[0]]
 
     def encode(
-        self, data: TableLike, names: Iterable[str] | None = None, *, tables: int = 1
+        self,
+        data: TableLike,
+        names: Iterable[str] | None = None,
+        *,
+        tables: int = 1,
+        keep_missing: bool = False,
     ) -> Encoded:
         """Encodes a table as arrays, each row by itself.
 
@@ -558,6 +569,8 @@ class Schema:
                 file.
             names: The columns to encode; by default all declared columns.
             tables: How many such tables will be in memory at once.
+            keep_missing: Whether rows with missing values stay, whatever the columns' rules: NaN in a column
+                of numbers, and the least int32 in others.
 
         Returns:
             The encoded rows, which are private.
@@ -565,8 +578,10 @@ class Schema:
         Raises:
             InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
-        source = sources.open_source(data, self.sep)
-        return encode_table(source, self._kinds(names), self.person, self.most_rows, tables)
+        source, kinds = sources.open_source(data, self.sep), self._kinds(names)
+        if keep_missing:
+            kinds = {name: dataclasses.replace(kind, missing=DROP) for name, kind in kinds.items()}
+        return encode_table(source, kinds, self.person, self.most_rows, tables, keep_missing)
 
     def check_header(self, data: TableLike, names: Iterable[str] | None = None) -> None:
         """Raises if a table lacks declared columns or has types that do not fit. Reads no rows.

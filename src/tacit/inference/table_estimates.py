@@ -1,0 +1,461 @@
+"""Counts, shares, means and quantiles with intervals, from what a release of tables says.
+
+Estimates are linear in what was released, so each has a known normal error. The interval of a count is that of its
+posterior under a uniform prior on counts that are not negative, a truncated normal distribution. Intervals of shares and means are
+Fieller's, and those of quantiles invert the test that a rank is right. The counts that are shown are those of the nearest
+tables without negative cells, by weighted least squares.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+from scipy.special import ndtr, ndtri
+
+from tacit._typing import Floats
+from tacit.inference.tables import (
+    FINEST,
+    PARTS,
+    SHOWN,
+    CountedColumn,
+    Table,
+    TableRelease,
+    contract,
+    margins,
+    sorted_table,
+)
+
+# A bin is cut in two for quantiles as long as it holds more than so many standard deviations of a rank.
+_SPLIT_SIZE = 2.0
+# Counts this many standard deviations above zero are not expected to become negative by what others need.
+_SAFE_COUNT = 6.0
+# To avoid negative cells, a margin moves so many times less than a table of one column more would by the noise alone: many
+# cells that are nearly empty would otherwise push the margins up.
+_SLACK = 2.0
+_MIN_PLACE = -35.0  # in standard deviations: beyond, normal probabilities underflow
+
+
+class Estimates(NamedTuple):
+    """Estimates with normal errors, and the variances of these."""
+
+    values: Floats
+    variances: Floats
+
+
+class Ratios(NamedTuple):
+    """Numerators and denominators, with variances and covariances of their errors."""
+
+    above: Floats
+    below: Floats
+    above_variance: Floats
+    below_variance: Floats
+    covariance: Floats
+
+
+class Intervals(NamedTuple):
+    """Estimates, and the ends of their intervals."""
+
+    estimates: Floats
+    lower: Floats
+    upper: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedTables:
+    """What follows from a release of tables. Tables and groups have their columns in alphabetical order.
+
+    Args:
+        release: What was asked.
+        released: The answers.
+        noise_std: The standard deviation of the noise in each of them.
+        level: The probability that an interval is to have.
+    """
+
+    release: TableRelease
+    released: Floats
+    noise_std: float
+    level: float = 0.9
+
+    @cached_property
+    def answers(self) -> dict[Table, Estimates]:
+        """The answers by margin, in units of what is counted."""
+        found, start, release = {}, 0, self.release
+        most = float(release.rows_per_unit)
+        for part in release.parts:
+            shape, weights = release.shape(part), release.weights[part]
+            unit = np.full(shape, most if release.count_rows else 1.0)
+            if not part:
+                unit[1:] = 1.0 if release.count_rows else most
+            own = self.released[start : start + math.prod(shape)].reshape(shape)
+            found[part] = Estimates(own * unit / weights, (self.noise_std * unit / weights) ** 2)
+            start += math.prod(shape)
+        return found
+
+    @property
+    def total(self) -> Intervals:
+        """How many rows there are, or people if these are counted; the sum of every table."""
+        values, variances = self.answers[()]
+        found = positive_intervals(Estimates(values[:1], variances[:1]), self.level)
+        return _including(np.maximum(self._consistent[()][None], 0.0), found)
+
+    @property
+    def rows_per_person(self) -> Intervals:
+        """The mean number of rows of a person, of those that count."""
+        values, variances = self.answers[()]
+        order = [0, 1] if self.release.count_rows else [1, 0]
+        above, below = values[order, None]
+        above_variance, below_variance = variances[order, None]
+        ratios = Ratios(above, below, above_variance, below_variance, np.zeros(1))
+        return ratio_intervals(ratios, 1.0, float(self.release.rows_per_unit), self.level)
+
+    def counts(self, table: Table) -> Intervals:
+        """The counts of all cells of a table: not negative, and the same in all tables."""
+        sums = [self.release.column(name).axes[SHOWN].counts for name in table]
+        found = positive_intervals(self._linear(table, SHOWN, sums), self.level)
+        values = np.maximum(contract(self._shown_answers(table, self._consistent), sums), 0.0)
+        return _including(values, found)
+
+    def shares(self, table: Table, within: Sequence[str] = ()) -> Intervals:
+        """The counts of cells over that of all rows, or of all rows of a group."""
+        axes = [self.release.column(name).axes[SHOWN] for name in table]
+        sums = [axis.counts for axis in axes]
+        wholes = [
+            axis.counts if name in within else np.eye(1, axis.counts.shape[1])
+            for name, axis in zip(table, axes, strict=True)
+        ]
+        found = ratio_intervals(self._ratios(table, SHOWN, sums, wholes), 0.0, 1.0, self.level)
+        counts = self.counts(table).estimates
+        others = tuple(i for i, name in enumerate(table) if name not in within)
+        whole = np.maximum(counts.sum(axis=others, keepdims=True), 1e-9)
+        return _including(np.minimum(counts / whole, 1.0), found)
+
+    def proportions(self, name: str, by: Sequence[str] = ()) -> Intervals:
+        """The share of the second level among values that are not missing, of all rows or of each group."""
+        table = sorted_table((name, *by))
+        above, below = ([self._cells(each) for each in table] for _ in range(2))
+        place, axis = table.index(name), self.release.column(name).axes[SHOWN]
+        above[place], below[place] = axis.counts[1:2], axis.present[None]
+        ratios = self._ratios(table, SHOWN, above, below)
+        return ratio_intervals(
+            Ratios(*(each.squeeze(place) for each in ratios)), 0.0, 1.0, self.level
+        )
+
+    def means(self, name: str, by: Sequence[str] = ()) -> Intervals:
+        """The means of a number, of all rows or of each group: [cells of the groups]."""
+        column, table = self.release.column(name), sorted_table((name, *by))
+        level = PARTS if by else FINEST
+        axis, groups = column.axes[level], [self._cells(each) for each in table]
+        place = table.index(name)
+        above, below = list(groups), list(groups)
+        above[place], below[place] = axis.sums[None], axis.present[None]
+        ratios = self._ratios(table, level, above, below)
+        found = ratio_intervals(
+            Ratios(*(each.squeeze(place) for each in ratios)), -1.0, 1.0, self.level
+        )
+        centre, half = column.scale
+        low, high = column.kind.low, column.kind.high
+        return Intervals(*(np.clip(centre + half * each, low, high) for each in found))
+
+    def quantiles(
+        self, name: str, probabilities: Sequence[float], by: Sequence[str] = ()
+    ) -> Intervals:
+        """Quantiles of a number, of all rows or of each group: [cells of the groups, probabilities]."""
+        column, table = self.release.column(name), sorted_table((name, *by))
+        level = PARTS if by else FINEST
+        place, axis = table.index(name), column.axes[level]
+        sums = [self._cells(each) for each in table]
+
+        def at_edges(coefficients: Floats) -> Estimates:
+            sums[place] = coefficients
+            found = self._linear(table, level, sums)
+            return Estimates(*(np.moveaxis(each, place, -1) for each in found))
+
+        below = at_edges(axis.below).values
+        shape = (*below.shape[:-1], len(probabilities))
+        found = np.zeros((*shape, 3))
+        for which, share in enumerate(probabilities):
+            ranks = at_edges(axis.below - share * axis.present)
+            for group in np.ndindex(below.shape[:-1]):
+                spread = np.sqrt(ranks.variances[group])
+                size = _SPLIT_SIZE * float(np.median(spread))
+                kept = _needed_edges(column, level, below[group], size)
+                heavy = (np.diff(kept) == 1) & (np.diff(below[group][kept]) > size)
+                edges = np.array(column.edges[level])[kept]
+                own = ranks.values[group][kept], ndtri((1 + self.level) / 2) * spread[kept]
+                found[(*group, which)] = _crossings(edges, *own, heavy)
+        if column.is_whole:
+            found = np.stack(
+                [
+                    np.rint(found[..., 0]),
+                    np.floor(found[..., 1] + 0.5),
+                    np.ceil(found[..., 2] - 0.5),
+                ],
+                axis=-1,
+            )
+        found = np.clip(found, column.kind.low, column.kind.high)
+        return Intervals(found[..., 0], found[..., 1], found[..., 2])
+
+    def score_product(self, scores: Mapping[str, Floats]) -> Intervals:
+        """The mean product of two columns' scores, one for each shown cell but the missing one, of rows that have both."""
+        table = sorted_table(scores)
+        axes = [self.release.column(name).axes[SHOWN] for name in table]
+        above = [scores[n] @ axis.counts[:-1] for n, axis in zip(table, axes, strict=True)]
+        ratios = self._ratios(
+            table, SHOWN, [each[None] for each in above], [axis.present[None] for axis in axes]
+        )
+        most = math.prod(float(np.abs(each).max()) for each in scores.values())
+        return ratio_intervals(Ratios(*(each.ravel() for each in ratios)), -most, most, self.level)
+
+    def count_spread(self, table: Table) -> float:
+        """The standard deviation of the error of a count; known before the release."""
+        sums = [self.release.column(name).axes[SHOWN].counts for name in table]
+        return float(np.sqrt(self._linear(table, SHOWN, sums).variances.mean()))
+
+    def rank_spread(self, name: str) -> float:
+        """The same of the number of values below a median."""
+        axis = self.release.column(name).axes[FINEST]
+        coefficients = axis.below[1:-1] - 0.5 * axis.present
+        return float(np.sqrt(self._linear((name,), FINEST, [coefficients]).variances.mean()))
+
+    def sum_spread(self, name: str) -> float:
+        """The same of a sum of values."""
+        column = self.release.column(name)
+        variances = self._linear((name,), FINEST, [column.axes[FINEST].sums[None]]).variances
+        return float(np.sqrt(variances[0])) * column.scale[1]
+
+    def _cells(self, name: str) -> Floats:
+        return self.release.column(name).axes[SHOWN].counts
+
+    def _tensor(self, table: Table, level: int) -> Estimates:
+        """All answers about a table, with independent errors: along each axis first the whole, then the questions.
+
+        ``level`` is that of the table's only column of numbers, if it has one.
+        """
+        levels = {name: level if self.release.column(name).is_number else SHOWN for name in table}
+        shape = [1 + len(self.release.column(n).axes[levels[n]].groups) for n in table]
+        values, variances = np.zeros(shape), np.zeros(shape)
+        for part in margins(table):
+            found = self.answers[part]
+            if not part:
+                values.flat[0], variances.flat[0] = found.values[0], found.variances[0]
+                continue
+            lifts = [
+                self.release.column(n).lift(asked, levels[n])
+                for n, asked in self.release.asked(part)
+            ]
+            where = tuple(slice(1, None) if name in part else 0 for name in table)
+            values[where] = contract(found.values, lifts)
+            variances[where] = contract(found.variances, [each**2 for each in lifts])
+        return Estimates(values, variances)
+
+    def _linear(self, table: Table, level: int, sums: Sequence[Floats]) -> Estimates:
+        """Sums over the cells of a table: products of the sums along each axis."""
+        values, variances = self._tensor(table, level)
+        return Estimates(contract(values, sums), contract(variances, [each**2 for each in sums]))
+
+    def _ratios(
+        self, table: Table, level: int, above: Sequence[Floats], below: Sequence[Floats]
+    ) -> Ratios:
+        """Ratios of such sums."""
+        values, variances = self._tensor(table, level)
+        both = [first * second for first, second in zip(above, below, strict=True)]
+        found = (
+            contract(values, above),
+            contract(values, below),
+            contract(variances, [each**2 for each in above]),
+            contract(variances, [each**2 for each in below]),
+            contract(variances, both),
+        )
+        return Ratios(*np.broadcast_arrays(*found))
+
+    def _shown_answers(self, table: Table, answers: Mapping[Table, Floats]) -> Floats:
+        """All answers about the shown cells of a table, as `_tensor` has them."""
+        found = np.zeros([1 + len(self.release.column(n).axes[SHOWN].groups) for n in table])
+        for part in margins(table):
+            where = tuple(slice(1, None) if name in part else 0 for name in table)
+            found[where] = answers[part]
+        return found
+
+    @cached_property
+    def _consistent(self) -> dict[Table, Floats]:
+        """Answers about shown cells, of the nearest tables without negative cells: least squares, weighted by the noise.
+
+        Margins move less than the cells below them.
+        """
+        release, axes = (
+            self.release,
+            {each.name: each.axes[SHOWN] for each in self.release.columns},
+        )
+        shapes = {part: tuple(len(axes[name].groups) for name in part) for part in release.parts}
+        values, variances = (
+            {
+                p: own[which][tuple(map(slice, shapes[p]))] if p else own[which][0]
+                for p, own in self.answers.items()
+            }
+            for which in (0, 1)
+        )
+        starts = dict(zip(shapes, np.cumsum([0, *map(math.prod, shapes.values())]), strict=False))
+        mean = np.concatenate([np.ravel(values[part]) for part in release.parts])
+        spread = np.concatenate(
+            [np.ravel(np.sqrt(variances[p])) * _SLACK ** len(p) for p in release.parts]
+        )
+        blocks = []
+        for table in release.all_tables:
+            if any(set(table) < set(other) for other in release.all_tables):
+                continue
+            block = np.zeros((math.prod(len(axes[name].counts) for name in table), len(mean)))
+            for part in margins(table):
+                own: Floats = np.ones((1, 1))
+                for name in table:
+                    counts = axes[name].counts
+                    factor = counts[:, 1:] if name in part else counts[:, :1]
+                    own = np.asarray(np.kron(own, factor), np.float64)
+                block[:, starts[part] : starts[part] + own.shape[1]] = own
+            blocks.append(block)
+        nearest = mean + spread * _nearest_point(
+            np.concatenate(blocks) * spread, -np.concatenate(blocks) @ mean
+        )
+        return {
+            part: nearest[starts[part] : starts[part] + math.prod(shape)].reshape(shape)
+            for part, shape in shapes.items()
+        }
+
+
+def _including(estimates: Floats, found: Intervals) -> Intervals:
+    """Intervals with other estimates: what other cells need may move a count beyond its own interval."""
+    lower, upper = np.minimum(found.lower, estimates), np.maximum(found.upper, estimates)
+    return Intervals(estimates, lower, upper)
+
+
+def _nearest_point(matrix: Floats, least: Floats) -> Floats:
+    """The shortest vector for which no number of matrix @ vector is below ``least`` (Lawson and Hanson 1974, chapter 23)."""
+    lengths = np.linalg.norm(matrix, axis=1)
+    matrix, least = matrix / lengths[:, None], least / lengths
+    found = np.zeros(matrix.shape[1])
+    checked = least > -_SAFE_COUNT
+    while (matrix @ found < least - 1e-6).any():
+        checked |= matrix @ found < least
+        scale = float(least.max())
+        stacked = np.vstack([matrix[checked].T, least[checked] / scale])
+        target = np.zeros(len(stacked))
+        target[-1] = 1.0
+        multipliers, _ = optimize.nnls(stacked, target, maxiter=30 * stacked.shape[1])
+        rest = stacked @ multipliers - target
+        found = -scale * rest[:-1] / rest[-1]
+    return found
+
+
+def positive_intervals(found: Estimates, level: float) -> Intervals:
+    """Shortest intervals of numbers that are not negative, of truncated normal posteriors."""
+    spread = np.sqrt(found.variances)
+    place = np.maximum(found.values / spread, _MIN_PLACE)
+    half, one_sided = _truncated_widths(place, level)
+    lower = np.where(place < half, 0.0, place - half)
+    upper = place + np.where(place < half, one_sided, half)
+    return Intervals(np.maximum(found.values, 0.0), lower * spread, upper * spread)
+
+
+def _truncated_widths(place: Floats, level: float) -> tuple[Floats, Floats]:
+    """Of a normal distribution cut off ``place`` standard deviations below its mode: how wide its shortest interval is.
+
+    Half the width, where the interval does not begin at the cut; and from the mode up, where it does.
+    """
+    mass = ndtr(place)
+    return ndtri((1 + level * mass) / 2), -ndtri((1 - level) * mass)
+
+
+def ratio_intervals(found: Ratios, low: float, high: float, level: float) -> Intervals:
+    """Intervals of ratios between two bounds, by Fieller's theorem; near a bound they are cut off as those of counts are.
+
+    Where a denominator cannot be told from zero, the interval is all that lies between the bounds.
+    """
+    above, below = found.above, found.below
+
+    def distance(bound: float) -> Floats:
+        variance = found.above_variance - 2 * bound * found.covariance
+        spread = np.sqrt(np.maximum(variance + bound**2 * found.below_variance, 1e-12))
+        return np.maximum(
+            (above - bound * below) / spread * (1 if bound == low else -1), _MIN_PLACE
+        )
+
+    from_low, from_high = distance(low), distance(high)
+    half_low, from_low_up = _truncated_widths(from_low, level)
+    half_high, from_high_down = _truncated_widths(from_high, level)
+    at_low, at_high = from_low < half_low, from_high < half_high
+    lower = np.where(
+        at_low, low, _fieller_end(found, np.where(at_high, from_high_down, half_low), -1)
+    )
+    upper = np.where(
+        at_high, high, _fieller_end(found, np.where(at_low, from_low_up, half_high), 1)
+    )
+    lower = np.clip(np.where(np.isnan(lower), low, lower), low, high)
+    upper = np.clip(np.where(np.isnan(upper), high, upper), low, high)
+    values = above / np.maximum(below, np.sqrt(found.below_variance))
+    return Intervals(np.clip(values, lower, upper), lower, upper)
+
+
+def _fieller_end(found: Ratios, width: Floats, side: int) -> Floats:
+    """The ratio for which the numerator less the ratio times the denominator is ``width`` standard deviations from zero.
+
+    NaN where there is none because the denominator is too small.
+    """
+    above, below, above_variance, below_variance, covariance = found
+    a = below**2 - width**2 * below_variance
+    b = above * below - width**2 * covariance
+    c = above**2 - width**2 * above_variance
+    with np.errstate(all="ignore"):
+        root = (b + side * np.sqrt(np.maximum(b**2 - a * c, 0.0))) / a
+    return np.where((a > 0) & (below > 0), root, np.nan)
+
+
+def _needed_edges(
+    column: CountedColumn, level: int, below: Floats, size: float
+) -> NDArray[np.int64]:
+    """Places of edges of a level, such that bins between them are as small as possible but hold more than ``size``.
+
+    Finer ones would add noise and nothing else.
+    """
+    places = {
+        int(p): i for i, p in enumerate(np.searchsorted(column.edges[FINEST], column.edges[level]))
+    }
+    ends = min(places), max(places)
+    bins, kept = {ends}, set(ends)
+    for node in column.tree:
+        begin, middle, end = node[2:]
+        if (
+            (begin, end) in bins
+            and node.level <= level
+            and below[places[end]] - below[places[begin]] > size
+        ):
+            bins |= {(begin, middle), (middle, end)}
+            kept.add(middle)
+    return np.array([places[each] for each in sorted(kept)])
+
+
+def _crossings(
+    edges: Floats, ranks: Floats, margins: Floats, heavy: NDArray[np.bool_]
+) -> tuple[float, float, float]:
+    """Where increasing ranks are zero, and where they are with a margin more or less; between edges by a straight line.
+
+    Inside a ``heavy`` bin, which is not cut further, nobody knows: an interval has all of it.
+    """
+    middle = optimize.isotonic_regression(ranks, weights=1 / np.maximum(margins, 1e-9) ** 2).x
+    upper_ranks = np.maximum.accumulate(middle + margins)
+    lower_ranks = np.minimum.accumulate((middle - margins)[::-1])[::-1]
+    found = []
+    for heights, outward in ((middle, None), (upper_ranks, 0), (lower_ranks, 1)):
+        place = int(np.searchsorted(heights, 0.0, side="right" if outward else "left"))
+        if place in (0, len(edges)):
+            found.append(float(edges[min(place, len(edges) - 1)]))
+        elif outward is not None and heavy[place - 1]:
+            found.append(float(edges[place - 1 + outward]))
+        else:
+            low, high = heights[place - 1 : place + 1]
+            share = (0.0 - low) / max(high - low, 1e-300)
+            found.append(float(edges[place - 1] + share * (edges[place] - edges[place - 1])))
+    return found[0], min(found[:2]), max(found[0], found[2])
