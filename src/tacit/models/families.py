@@ -17,6 +17,7 @@ from jax.nn import log_sigmoid
 from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
 
+from tacit import _validate
 from tacit.data.columns import Category, Kind
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
@@ -30,6 +31,7 @@ from tacit.models.formula import (
     called_function,
     column_name,
     decode_column,
+    foreign_call_hint,
     format_node,
     literal_number,
     parse_formula,
@@ -592,6 +594,39 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
+# Names of other packages, and of the regressions themselves, for families here.
+_FOREIGN_FAMILIES = {
+    **dict.fromkeys(("logistic", "logit", "binary", "probit"), "bernoulli"),
+    **dict.fromkeys(("normal", "linear", "ols", "identity"), "gaussian"),
+    **dict.fromkeys(("nb", "negbinomial", "nbinom", "nbinom2", "quasipoisson", "negative_binomial"), "negativebinomial"),
+    **dict.fromkeys(("multinomial", "softmax"), "categorical"),
+    **dict.fromkeys(("cumulative", "polr", "ordered"), "ordinal"),
+    **dict.fromkeys(("count", "log"), "poisson"),
+    **dict.fromkeys(("zip", "hurdle_poisson"), "zero_inflated_poisson"),
+    **dict.fromkeys(("zinb", "zero_inflated_negbinomial", "hurdle_negbinomial"), "zero_inflated_negativebinomial"),
+    **dict.fromkeys(("cox", "coxph", "exponential", "survival"), "weibull"),
+    "inverse_gaussian": "gamma",
+}  # fmt: skip
+
+
+def family_named(name: object) -> Family:
+    """The family of a name.
+
+    Raises:
+        InvalidArgument: If there is none; of a name that another package has for one, it says which.
+    """
+    if isinstance(name, str) and name in FAMILIES:
+        return FAMILIES[name]
+    text = name if isinstance(name, str) else type(name).__name__  # an object of another package
+    plain = text.removesuffix("()").strip().lower()
+    known = _FOREIGN_FAMILIES.get(plain, plain if plain in FAMILIES else None)
+    if known is not None:
+        link = ' with link="probit"' if plain == "probit" else ""
+        shown = repr(name) if isinstance(name, str) else text
+        raise InvalidArgument(f'There is no family {shown}; use family="{known}"{link} instead.')
+    return FAMILIES[_validate.choice("family", name, FAMILIES)]
+
+
 # The outcome of a formula: what its left side means for a family.
 
 _DEFAULT_FAMILIES = {
@@ -667,6 +702,8 @@ def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
         return InvalidArgument(
             f"The outcome {format_node(node)!r} needs the {needed} family; got {family.name}."
         )
+    if (hint := foreign_call_hint(node)) is not None:
+        return InvalidArgument(f"The outcome cannot be {format_node(node)!r}; {hint}.")
     return InvalidArgument(
         f"The outcome {format_node(node)!r} must be a column, not a calculation; add the calculated "
         "values to the data as a column with its own bounds."

@@ -25,7 +25,6 @@ from tacit.models.design import Group, Term, build_design
 from tacit.models.distributions import Ordered, Rescaled
 from tacit.models.families import (
     CUTPOINT,
-    FAMILIES,
     AuxiliaryParameter,
     CoefficientScale,
     Family,
@@ -34,6 +33,7 @@ from tacit.models.families import (
     PredictorScales,
     build_outcome,
     default_family,
+    family_named,
 )
 from tacit.models.formula import (
     Columns,
@@ -679,7 +679,7 @@ def glm(
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")
     family = family or default_family(formula, schema)
-    chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
+    chosen = family_named(family)
     link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
     parts = parse_formula(formula)
     if chosen.cut and not parts.intercept:
