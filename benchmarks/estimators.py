@@ -64,7 +64,7 @@ def breast_cancer(epsilon, method, size, seed):
     seconds = time.perf_counter() - start
     score = exact["intercept"][:, None] + exact["coefficients"] @ scale_to_bounds(test, *bounds).T
     plain = np.mean((1 / (1 + np.exp(-score))).mean(axis=0).round() != truth)
-    return Line(1 - model.score(test, truth), plain, *_compared(model, exact), seconds)
+    return Line(1 - model.score(test, truth), plain, *_compared(model, exact, bounds), seconds)
 
 
 def diabetes(epsilon, method, size, seed):
@@ -85,7 +85,8 @@ def diabetes(epsilon, method, size, seed):
     score = exact["intercept"][:, None] + exact["coefficients"] @ scale_to_bounds(test, *bounds).T
     means = limits[0] + (score.mean(axis=0) + 1) / 2 * (limits[1] - limits[0])
     error = [np.sqrt(np.mean((m - truth) ** 2)) / y.std() for m in (model.predict(test), means)]
-    return Line(*error, *_compared(model, exact), seconds)
+    wide = (limits[1] - limits[0]) / 2
+    return Line(*error, *_compared(model, exact, bounds, wide), seconds)
 
 
 def _common(epsilon, method, size, seed, bounds):
@@ -94,7 +95,6 @@ def _common(epsilon, method, size, seed, bounds):
         "delta": DELTA,
         "bounds": bounds,
         "preprocessing": "none",
-        "ledger": "no ledger",
         "method": METHODS[method],
         "size": size,
         "random_state": seed,
@@ -109,8 +109,10 @@ def _exact(model, kind, features, target):
     return tacit.fit_without_privacy(model, table, schema=schema).draws
 
 
-def _compared(model, exact):
-    low, high = model.posterior_.interval(0.9)["coefficients"]
+def _compared(model, exact, bounds, wide=1.0):
+    # An estimator's coefficients are per one of a feature; these are for features scaled to [-1, 1].
+    units = (bounds[1] - bounds[0]) / 2 / wide
+    low, high = (units * end for end in model.posterior_.interval(0.9)["coefficients"])
     centre = np.mean(exact["coefficients"], axis=0)
     inside = np.mean((low <= centre) & (centre <= high))
     return inside, np.median(high - low), model.converged_ is not False

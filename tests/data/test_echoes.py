@@ -66,8 +66,8 @@ def test_text_where_a_path_belongs_is_not_repeated(tmp_path, monkeypatch, place,
 @pytest.mark.parametrize(
     "command",
     [
-        ["fit", "TEXT", "--schema", "s.yaml", "--formula", "ill ~ age", "--no-ledger"],
-        ["fit", "d.csv", "--schema", "TEXT", "--formula", "ill ~ age", "--no-ledger"],
+        ["fit", "TEXT", "--schema", "s.yaml", "--formula", "ill ~ age"],
+        ["fit", "d.csv", "--schema", "TEXT", "--formula", "ill ~ age"],
         ["schema", "draft", "TEXT", "--no-input"],
         ["schema", "check", "s.yaml", "TEXT"],
     ],

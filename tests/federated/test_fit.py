@@ -157,7 +157,7 @@ def test_statements_of_all_sites_are_saved(tmp_path, seeded):
         n: s.epsilons for n, s in seeded.sites.items()
     }
     assert list(again.sites) == list(SITES)
-    assert "no durable ledger" in str(again.privacy)
+    assert "no ledger: nothing limits" in str(again.privacy)
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_the_command_line_fits_by_statistics(tmp_path, capsys):
     (tmp_path / "data.csv").write_text("\n".join(lines))
     SCHEMA.to_yaml(tmp_path / "schema.yaml")
     words = ["fit", str(tmp_path / "data.csv"), "--schema", str(tmp_path / "schema.yaml")]
-    words += ["--epsilon", "2", "--delta", "1e-5", "--formula", "y ~ age + sex", "--no-ledger"]
+    words += ["--epsilon", "2", "--delta", "1e-5", "--formula", "y ~ age + sex"]
     words += ["--method", "statistics", "--set", "num_draws=200", "--out", str(tmp_path / "run")]
     assert main([*words, "--seed", "1"]) == 0
     assert "age, per 1" in capsys.readouterr().out

@@ -194,7 +194,12 @@ def test_statement():
     assert post.privacy.epsilons["replace"] <= 1
     assert post.privacy.epsilons["add-remove"] < post.privacy.epsilons["replace"]
     text = str(post.privacy)
-    for words in ("no durable ledger", "under replace (requested)", "one row", "not protected"):
+    for words in (
+        "no ledger: nothing limits",
+        "under replace (requested)",
+        "one row",
+        "not protected",
+    ):
         assert words in text
     curve = post.privacy.curve("replace")
     assert curve.epsilons[0] > curve.epsilons[-1]

@@ -172,7 +172,7 @@ FILES = ["0.parquet", "1.parquet", "2.parquet"]
 
 def test_fewer_files_than_processes_are_refused(visits, monkeypatch, capsys):
     monkeypatch.chdir(visits)
-    assert main(command(FILES, "few", "--no-ledger", "--workers", "4")) == 2
+    assert main(command(FILES, "few", "--workers", "4")) == 2
     said = capsys.readouterr().err
     assert "4 processes and 3 files" in said
     assert "tacit shard FILES --into 4" in said
@@ -182,7 +182,7 @@ def test_fewer_files_than_processes_are_refused(visits, monkeypatch, capsys):
 def test_a_scheduler_that_jax_does_not_find_is_told_in_a_sentence(visits, monkeypatch, capsys):
     monkeypatch.chdir(visits)
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    assert main(command(FILES, "none", "--no-ledger", "--workers", "2")) == 2
+    assert main(command(FILES, "none", "--workers", "2")) == 2
     assert "JAX did not find the other processes" in capsys.readouterr().err
 
 

@@ -157,7 +157,7 @@ def test_a_federated_result_has_a_report_and_an_explanation(capsys, folder):
 
 
 def test_a_ledger_is_opened_once(capsys):
-    code, _, err = call(capsys, *"ledger new l.db --epsilon 9 --delta 1e-5".split())
+    code, _, err = call(capsys, *"ledger new l.db --epsilon 9 --unit row".split())
     assert code == 2
     assert "exists" in err
 
@@ -166,8 +166,19 @@ def test_a_dry_run_spends_nothing_and_writes_nothing(capsys, folder):
     before = sorted(path.name for path in folder.iterdir())
     code, out, err = call(capsys, *QUICK, "--ledger", "l.db", "--out", "dry", "--dry-run")
     assert (code, err) == (0, "")
-    for words in ("per 41 years, half of 18 to 100", "epsilon 1 at delta 1e-6", "nothing charged"):
+    for words in (
+        *("Plan: readmitted ~ age + ward", "(nothing read, nothing charged)"),
+        *("Model      Bayesian logistic regression, 5 coefficients, Normal(0, 2.5) on scaled",),
+        *("Data       one person = patient, at most 8 rows each; rows with a missing cell",),
+        *("Privacy    epsilon 1 at delta 1e-6 per person; 2.", "Method     variational inference"),
+        "Details: --verbose",
+    ):
         assert words in out
+    assert len(out.splitlines()) < 12
+    whole = call(capsys, *QUICK, "--dry-run", "--verbose")[1]
+    for words in ("per 41 years, half of 18 to 100", "epsilon 1 at delta 1e-6", "nothing charged"):
+        assert words in whole
+    assert "No ledger: nothing limits how often these data are used." in whole
     assert "has epsilon 2, delta 9e-6 (add-remove) left" in out
     assert sorted(path.name for path in folder.iterdir()) == before
     assert len(tacit.Ledger("l.db").charges) == 1
@@ -220,7 +231,7 @@ def test_a_row_without_a_value_has_no_prediction(capsys, folder):
         ("explain nowhere", "not a run"),
         (
             (
-                "fit visits.csv --schema visits.yaml --epsilon 1 --delta 1e-6 --no-ledger "
+                "fit visits.csv --schema visits.yaml --epsilon 1 --delta 1e-6 "
                 "--formula readmitted~age --note purpose"
             ),
             "name=text",
@@ -230,9 +241,15 @@ def test_a_row_without_a_value_has_no_prediction(capsys, folder):
         ("schema draft nowhere.csv", "nowhere.csv"),
         ("schema draft visits.csv --out visits.yaml --no-input", "exists"),
         ("ledger show nowhere.db", "no ledger"),
-        ("ledger new x.db --epsilon -1 --delta 1e-6", "epsilon"),
+        ("ledger new x.db --epsilon -1 --delta 1e-6 --unit row", "epsilon"),
+        ("ledger new x.db --epsilon 1", "--unit row or --unit person"),
+        ("ledger new x.db --epsilon 1 --schema visits.yaml --unit row", "leave --unit out"),
+        ("predict rum new_patients.csv", "Did you mean run?"),
+        ("predict run new_patient.csv", "Did you mean new_patients.csv?"),
+        ("schema check vists.yaml", "Did you mean visits.yaml?"),
+        ("ledger show ll.db", "Did you mean l.db?"),
         ("ledger new x.db --epsilon 1 --delta 1e-6 --unit ward", "unit"),
-        ("ledger new x.db --epsilon 1 --delta 1e-6 --rule max", "rule"),
+        ("ledger new x.db --epsilon 1 --unit row --rule max", "rule"),
         ("example .", "exists"),
         ("frobnicate", "frobnicate"),
     ],
@@ -245,6 +262,76 @@ def test_faults_of_other_commands(capsys, folder, arguments, said):
     assert err.startswith("Error: ")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_a_fit_without_a_ledger_says_so(capsys, folder):
+    code, out, err = call(capsys, *QUICK, "--out", "free")
+    assert (code, err) == (0, "")
+    assert "no ledger, so nothing limits how often these data are used" in out
+    assert "no ledger: nothing limits" in (folder / "free" / "report.md").read_text()
+
+
+def test_a_fit_prints_what_people_ask_for(capsys, folder):
+    """The model, the cost, what was found, and where to go on; the rest is for --verbose."""
+    short = ["fit", "visits.csv", "-s", "visits.yaml", "-f", "readmitted ~ age + ward"]
+    common = [*short, "--epsilon", "1", "--set", "num_steps=12", "--ledger", "p.db"]
+    assert main("ledger new p.db --epsilon 3 --schema visits.yaml".split()) == 0
+    assert tacit.Ledger("p.db").unit == "person"
+    capsys.readouterr()
+    code, out, err = call(capsys, *common, "--out", "plain")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:4] == [
+        "Model      logistic regression, 5 coefficients; one person = patient, at most 8 rows each",
+        "Privacy    epsilon 1, delta 1e-6 per person; 2 of 3 left afterwards",
+        "Age and ward are clearly related to readmitted.",
+        "Converged. 90% credible intervals account for the privacy noise.",
+    ]
+    assert lines[4].endswith("odds ratio [90%]")
+    assert lines[6].startswith("age, per 10 years ")
+    assert "Reference: age 59 years, ward medical." in lines
+    assert lines[-1] == (
+        "Report: plain/report.html      Next: tacit predict plain new.csv · tacit explain plain"
+    )
+    assert len(lines) < 14
+    # The settings of the run repeat it; what is typed comes first.
+    code, out, _ = call(
+        capsys, *"fit --config plain/settings.yaml --epsilon 0.5 --out again --verbose".split()
+    )
+    assert code == 0
+    assert [charge.epsilon for charge in tacit.Ledger("p.db").charges] == [1, 0.5]
+    for words in ("95% of the prior", "Priors: normal", "Its late rounds", "clips in every number"):
+        assert words in out
+    asked, before = (
+        yaml.safe_load((folder / name / "settings.yaml").read_text()) for name in ("again", "plain")
+    )
+    assert asked["budget"] == {**before["budget"], "epsilon": 0.5}
+    assert {**asked, "budget": 0, "made": 0} == {**before, "budget": 0, "made": 0}
+
+
+def test_a_study_is_in_a_file(capsys, folder):
+    (folder / "study.yaml").write_text(
+        "data: visits.csv\nschema: visits.yaml\nformula: readmitted ~ age\nepsilon: 1\n"
+        "delta: 1e-7\nmethod: variational\nsettings: {num_steps: 5}\nout: studied\n"
+        "notes: {purpose: A study of falls}\nscenario: {columns: {age: {mean: 60, sd: 10}}}\nsize: 6000\n"
+    )
+    command = ["fit", "--config", "study.yaml", "--dry-run"]
+    assert "epsilon 1 at delta 1e-7" in call(capsys, *command)[1]
+    code, out, _ = call(capsys, *command, "-f", "readmitted ~ ward", "--delta", "1e-8")
+    assert code == 0
+    assert "Plan: readmitted ~ ward" in out
+    assert "delta 1e-8" in out
+    assert call(capsys, "fit", "--epsilon", "1")[2].startswith("Error: Pass the data and --schema")
+
+
+def test_a_ledger_asks_for_its_unit_if_somebody_is_there(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda question, **_: "several rows" in question)
+    code, out, _ = call(capsys, "ledger", "new", "asked.db", "--epsilon", "3")
+    assert code == 0
+    assert (
+        out == "Created asked.db: epsilon 3, delta 1e-5 (add-remove) in total for every person.\n"
+    )
 
 
 def test_a_report_can_be_written_again(capsys, folder):
@@ -349,7 +436,7 @@ def test_what_nobody_foresaw_is_told_without_its_words(capsys, monkeypatch):
         raise ValueError("could not convert string to float: 'zzz-cell'")
 
     monkeypatch.setattr(tacit, "fit", broken)
-    code, out, err = call(capsys, *QUICK, "--no-ledger", "--out", "broken")
+    code, out, err = call(capsys, *QUICK, "--out", "broken")
     assert code == 1
     assert "zzz" not in out + err
     assert "ValueError in test_fit_cli.py" in err
@@ -378,7 +465,7 @@ def test_a_posterior_that_was_paid_for_is_kept(capsys, folder, monkeypatch):
 
 def test_a_posterior_outlives_its_report(capsys, folder, monkeypatch):
     monkeypatch.setattr("tacit.results.report.write_atomically", full_disk)
-    code, out, err = call(capsys, *QUICK, "--no-ledger", "--out", "unreported")
+    code, out, err = call(capsys, *QUICK, "--out", "unreported")
     assert code == 1
     assert "Intercept" in out
     assert "tacit report unreported" in err
@@ -432,7 +519,7 @@ def test_where_a_schema_cannot_be_written_is_said_before_questions(capsys, monke
 
 
 def test_what_follows_from_a_seeded_fit_says_that_it_is_not_private(capsys):
-    assert call(capsys, *QUICK, "--no-ledger", "--seed", "1", "--out", "seeded", "--quiet")[0] == 0
+    assert call(capsys, *QUICK, "--seed", "1", "--out", "seeded", "--quiet")[0] == 0
     for command in (["predict", "seeded", "new_patients.csv"], ["report", "seeded"]):
         code, _, err = call(capsys, *command)
         assert code == 0
@@ -440,9 +527,10 @@ def test_what_follows_from_a_seeded_fit_says_that_it_is_not_private(capsys):
 
 
 def test_what_follows_from_a_fit_that_did_not_converge_says_so(capsys):
-    code, out, _ = call(capsys, *QUICK, "--no-ledger", "--out", "short")
+    code, out, _ = call(capsys, *QUICK, "--out", "short")
     assert code == 0
-    assert out.startswith("THE FIT DID NOT CONVERGE")
+    assert out.splitlines()[2].startswith("THE FIT DID NOT CONVERGE")
+    assert "\nConverged" not in out
     for command in (["predict", "short", "new_patients.csv"], ["report", "short"]):
         code, _, err = call(capsys, *command)
         assert code == 0
@@ -488,5 +576,5 @@ def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, ca
 def test_help_is_plain(capsys):
     code, out, _ = call(capsys, "fit", "--help")
     assert code == 0
-    assert "[required]" in out
+    assert "[default: 1e-6]" in out
     assert "\\" not in out

@@ -366,7 +366,7 @@ def test_the_command_writes_a_page_and_json(folder, capsys):
 def hopeless_command(folder):
     command = ["fit", str(folder / "data.csv"), "--schema", str(folder / "schema.yaml")]
     command += ["--formula", FORMULA, "--epsilon", "0.1", "--delta", "1e-5", "--size", "40"]
-    command += ["--no-ledger", "--out", str(folder / "run"), "--seed", "1", *QUICK]
+    command += ["--out", str(folder / "run"), "--seed", "1", *QUICK]
     return command
 
 

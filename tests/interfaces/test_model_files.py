@@ -41,7 +41,7 @@ with pm.Model(coords={"person": np.arange(3)}) as model:
 """
 FIT = [
     *("fit", "table.csv", "--schema", "schema.yaml", "--epsilon", "3", "--delta", "1e-5"),
-    *("--no-ledger", "--quiet", "--method", "variational", "--seed", "1"),
+    *("--quiet", "--method", "variational", "--seed", "1"),
     *("--set", "num_steps=300", "--set", "sampling_rate=1"),
 ]
 

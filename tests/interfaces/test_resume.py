@@ -608,7 +608,7 @@ def test_an_interruption_after_the_posterior_was_saved_leaves_the_run_whole(
     monkeypatch.chdir(visits)
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "destroy_checkpoint", Mock(side_effect=KeyboardInterrupt))
-        assert call(capsys, *FIT, "--no-ledger", "--out", "late")[0] == 130
+        assert call(capsys, *FIT, "--out", "late")[0] == 130
     assert call(capsys, "resume", "late")[0] == 0
     assert {path.name for path in Path("late").iterdir()} > {"posterior.nc", "settings.yaml"}
 
@@ -617,7 +617,7 @@ def test_an_interrupted_command_says_how_to_go_on_and_does(visits, monkeypatch, 
     monkeypatch.chdir(visits)
     with pytest.MonkeyPatch.context() as patch:
         interrupted(patch, 4)
-        code, _, err = call(capsys, *FIT, "--no-ledger", "--out", "stopped")
+        code, _, err = call(capsys, *FIT, "--out", "stopped")
     assert code == 130
     assert "tacit resume stopped" in err
     lines = Path("visits.csv").read_text().splitlines()

@@ -32,7 +32,7 @@ from sklearn.utils.estimator_checks import (
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 QUICK = tacit.Variational(num_steps=5, sampling_rate=1.0)
 RAW = {"preprocessing": "none"}
-FREE = {"bounds": (-4, 4), "ledger": "no ledger", "method": QUICK, **RAW}
+FREE = {"bounds": (-4, 4), "method": QUICK, **RAW}
 # What scikit-learn asks for and privacy forbids: whether an error is raised would tell.
 AGAINST_PRIVACY = {
     "check_dtype_object": "a cell that is no number counts as the middle of its bounds",
@@ -127,7 +127,6 @@ def test_a_classifier_of_three_classes_with_bounds_of_their_own():
         epsilon=4,
         bounds=([-4, -4000], [4, 4000]),
         classes=["low", "middle", "up"],
-        ledger="no ledger",
         random_state=0,
         **RAW,
     ).fit(x * scales, label)
@@ -143,7 +142,6 @@ def test_a_regressor_learns_and_knows_how_sure_it_is():
         epsilon=2,
         bounds=(-4, 4),
         target_bounds=(-15, 15),
-        ledger="no ledger",
         random_state=0,
         **RAW,
     ).fit(x, y)
@@ -154,8 +152,7 @@ def test_a_regressor_learns_and_knows_how_sure_it_is():
     within = np.mean(np.abs(truth - means) < 2 * deviations)
     assert within > 0.9  # 0.95 if the noise, of one, were known
     assert deviations.mean() < 1.5
-    noise = 15 * model.posterior_.mean()["noise"]
-    assert 0.8 < noise < 1.3
+    assert 0.8 < model.posterior_.mean()["noise"] < 1.3
 
 
 @pytest.mark.parametrize(
@@ -170,8 +167,7 @@ def test_a_regressor_learns_and_knows_how_sure_it_is():
         ({"classes": "yes"}, "classes"),
         ({"classes": [1]}, "two classes"),
         ({"preprocessing": None}, "StandardScaler"),
-        ({"preprocessing": "scaled"}, "done to the rows before fit"),
-        ({"ledger": None}, "ledger to charge"),
+        ({"preprocessing": "scaled"}, "rows come to fit as they were recorded"),
         ({"ledger": "book.db"}, "Ledger"),
         ({"clones": "maybe"}, "clones"),
         ({"epsilon": -1}, "epsilon"),
@@ -185,6 +181,37 @@ def test_what_is_not_declared_is_refused_before_anything_is_charged(arguments, w
     with pytest.raises(InvalidArgument, match=words):
         tacit.PrivateBayesClassifier(**given).fit(x, y)
     assert not book.charges
+
+
+def test_all_that_is_missing_is_asked_for_at_once():
+    x, y, _ = data(60)
+    for estimator, own in (
+        (tacit.PrivateBayesClassifier, "classes="),
+        (tacit.PrivateBayesRegressor, "target_bounds="),
+    ):
+        with pytest.raises(InvalidArgument) as refused:
+            estimator().fit(x, y)
+        for words in ("bounds=(low, high)", "preprocessing=", own, "ledger="):
+            assert words in str(refused.value)
+
+
+def test_coefficients_are_named_and_in_the_units_of_the_features():
+    x, y, score = data(300)
+    table = pd.DataFrame(x * [1, 1000] + [0, 5000], columns=["age", "dose"])
+    common = {**RAW, "bounds": ([-4, 1000], [4, 9000]), "random_state": 0, "epsilon": 50}
+    found = tacit.PrivateBayesRegressor(target_bounds=(-15, 15), **common).fit(table, score)
+    assert list(found.feature_names_in_) == ["age", "dose"]
+    assert found.coef_ == pytest.approx([1.5, -0.001], rel=0.3)
+    by_hand = found.intercept_ + table.to_numpy().clip(*common["bounds"]) @ found.coef_
+    assert found.predict(table) == pytest.approx(by_hand, rel=1e-6)
+    summary = {line.name: line.mean for line in found.posterior_.summary().lines}
+    assert summary["coefficients[dose]"] == pytest.approx(found.coef_[1])
+    assert summary["intercept"] == pytest.approx(found.intercept_)
+    classes = tacit.PrivateBayesClassifier(classes=[False, True], **common).fit(table, y)
+    assert classes.coef_.shape == (1, 2)
+    assert classes.intercept_.shape == (1,)
+    assert classes.coef_[0, 0] > 0 > classes.coef_[0, 1]
+    assert "coefficients[age]" in str(classes.posterior_.summary())
 
 
 def test_a_regressor_needs_bounds_of_its_target():
@@ -275,7 +302,7 @@ def test_the_statement_says_what_was_read_and_what_is_missing():
     declared = tacit.PrivateBayesClassifier(classes=[False, True], **FREE).fit(x, y)
     assert "labels that occur in the data" in str(read.privacy_)
     assert "labels that occur in the data" not in str(declared.privacy_)
-    assert "no durable ledger" in str(declared.privacy_)
+    assert "no ledger: nothing limits" in str(declared.privacy_)
     assert read.posterior_.privacy == read.privacy_
     assert declared.privacy_.is_private
 
@@ -379,7 +406,7 @@ def test_searches_and_cross_validation_do_not_spend_unless_told_to(tmp_path):
     # A pipeline fits the estimator itself, once.
     make_pipeline("passthrough", model).fit(x, y)
     assert len(book.charges) == 1
-    free = clone(model.set_params(ledger="no ledger", clones="charge"))
+    free = clone(model.set_params(ledger=None, clones="charge"))
     with pytest.raises(BudgetError, match=r"need a tacit\.Ledger"):
         free.fit(x, y)
 

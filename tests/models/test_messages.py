@@ -254,3 +254,48 @@ def test_messages_say_what_to_do(what):
     while error is not None:
         assert "0.867" not in str(error)
         error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("y ~ s(x)", "use bs(x, df=4) instead"),
+        ("y ~ s(ward, bs='re')", "use (1 | ward) instead"),
+        ("y ~ te(x, y)", "use bs(x, df=4):bs(z, df=4) instead"),
+        ("y ~ as.factor(ward)", "use C(ward) instead"),
+        ("visits | trials(12) ~ x", "use p(successes, trials) before ~ instead"),
+        ("cbind(visits, x) ~ x", "use p(successes, trials) before ~ instead"),
+        ("Surv(y, x) ~ x", "use censored(time, event) before ~ instead"),
+        ("y ~ x^2", "use ** for powers instead"),
+        ("y ~ x + (x || ward)", "use (x | group) instead"),
+        ("y ~ .", "use the names of the columns instead"),
+    ],
+)
+def test_words_of_brms_and_mgcv_get_those_that_are_used_here(formula, said):
+    with pytest.raises(TacitError, match=re.escape(said)):
+        tacit.glm(formula, schema=SCHEMA)
+
+
+class Binomial:
+    """A family of another package."""
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("logistic", 'use family="bernoulli" instead'),
+        ("gaussian()", 'use family="gaussian" instead'),
+        ("Poisson", 'use family="poisson" instead'),
+        ("cumulative", 'use family="ordinal" instead'),
+        ("probit", 'use family="bernoulli" with link="probit" instead'),
+        (Binomial(), 'no family Binomial; use family="binomial" instead'),
+    ],
+)
+def test_families_of_other_packages_get_their_name_here(family, said):
+    with pytest.raises(TacitError, match=re.escape(said)):
+        tacit.glm("y ~ x", schema=SCHEMA, family=family)
+
+
+def test_columns_may_be_called_anything_in_backquotes():
+    schema = tacit.Schema({"a^b || c": tacit.Number(0, 1), "y": tacit.Number(0, 1)})
+    assert tacit.glm("y ~ `a^b || c`", schema=schema).columns == ("a^b || c", "y")

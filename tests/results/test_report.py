@@ -205,10 +205,7 @@ def test_the_budget_is_a_bar_of_what_is_known(tmp_path):
     assert float(widths["run"]) == pytest.approx(100 * spent / 3, abs=0.01)
     assert sum(map(float, widths.values())) == pytest.approx(100, abs=0.01)
     assert "earlier runs" not in written(tmp_path, post).page
-    assert (
-        "No durable ledger"
-        in written(tmp_path, posterior(privacy=statement(budget_left=None))).page
-    )
+    assert "No ledger" in written(tmp_path, posterior(privacy=statement(budget_left=None))).page
     with pytest.raises(InvalidArgument, match="ledger_total"):
         written(tmp_path, post, ledger_total=3)
 

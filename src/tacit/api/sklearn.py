@@ -48,7 +48,6 @@ except ImportError as error:  # an older scikit-learn lacks some of these names
 # Labels or cells of any type, as a user passes them.
 Cell = np.generic
 
-NO_LEDGER = "no ledger"
 # An estimator sees the steps of a pipeline that calls it, but nothing else that was done to the rows, so the user has
 # to declare it. Values outside the bounds would show it, too, but an error that depends on a value would be a release
 # that is not charged.
@@ -74,10 +73,10 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
     delta: float = 1e-6
     bounds: tuple[ArrayLike, ArrayLike] | None = None
     preprocessing: Literal["none", "public"] | None = None
-    ledger: Ledger | Literal["no ledger"] | None = None
+    ledger: Ledger | None = None
     clones: Literal["refuse", "charge"] = "refuse"
     prior_scale: float = 1.0
-    method: Method | None = None
+    method: Method | str | None = None
     size: int | None = None
     random_state: int | RandomState | None = None
 
@@ -115,27 +114,72 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
         numbers = read_numbers(Cells(array, shape=array.shape[1:]), array.shape[1:])
         return scale_to_bounds(numbers, low, high)
 
-    def _check_declarations(self) -> None:
-        """Raises if something is not declared, before anything is read or charged."""
+    def _clip_features(self, features: ArrayLike) -> Floats:
+        """Features of new rows within their bounds; the middle where one is missing."""
+        low, high = _check_bounds("bounds", self.bounds, self.n_features_in_)
+        scaled = np.nan_to_num(self._scale_features(features, reset=False), nan=0.0)
+        return np.asarray(low + (scaled + 1) / 2 * (high - low))
+
+    def _in_user_units(
+        self,
+        posterior: Posterior,
+        target: tuple[float, float] = (-1.0, 1.0),
+        classes: Sequence[str] = (),
+    ) -> Posterior:
+        """A posterior for features and targets as they were passed, its coefficients named by features.
+
+        ``coefficients`` are per one of a feature, and the intercept is where all features are zero, as
+        ``coef_`` and ``intercept_`` are.
+        """
+        low, high = _check_bounds("bounds", self.bounds, self.n_features_in_)
+        wide = (target[1] - target[0]) / 2
+        draws = {name: np.asarray(each, np.float64) for name, each in posterior.draws.items()}
+        shape = (-1, *[1] * (draws["coefficients"].ndim - 2))
+        slopes = wide * draws["coefficients"] / ((high - low) / 2).reshape(shape)
+        level = (target[0] + target[1]) / 2 + wide * draws["intercept"]
+        draws["intercept"] = level - np.einsum("f,df...->d...", (low + high) / 2, slopes)
+        draws["coefficients"] = slopes
+        if "noise" in draws:
+            draws["noise"] = wide * draws["noise"]
+        names = getattr(self, "feature_names_in_", None)
+        listed = [f"x{i}" for i in range(len(low))] if names is None else list(map(str, names))
+        axes = [[str(each) for each in classes]] if len(classes) > 2 else []
+        labels = {"coefficients": [listed, *axes], **({"intercept": axes} if axes else {})}
+        return replace(
+            posterior,
+            draws=draws,
+            labels=labels,
+            unconstrained_mean=None,
+            unconstrained_covariance=None,
+        )
+
+    def _missing_declarations(self) -> list[str]:
+        """What is not declared, each in words."""
+        found = []
         if self.bounds is None:
-            raise InvalidArgument(
-                "Declare bounds=(low, high) of the features, as numbers or arrays; they are public, and "
-                "must not come from the data."
+            found.append(
+                "bounds=(low, high) of the features, as numbers or arrays, which are public and must not come "
+                "from the data"
             )
         if self.preprocessing not in tuple(_PREPROCESSING):
-            raise InvalidArgument(
-                'Declare what was done to the rows before fit: preprocessing="none", or "public" if every '
-                "step is defined by public facts and acts on each row by itself. A step that is fitted to "
-                "these rows, such as StandardScaler, would reveal them outside the budget. The bounds "
-                "already scale the features, and tacit.private_scales learns scales within a budget."
+            found.append(
+                'preprocessing="none" if rows come to fit as they were recorded, or "public" if every step before '
+                "is defined by public facts and acts on each row by itself (a step that is fitted to these rows, "
+                "such as StandardScaler, would reveal them outside the budget; the bounds already scale the features, "
+                "and tacit.private_scales learns scales within a budget)"
             )
-        if self.ledger is None:
+        return found
+
+    def _check_declarations(self) -> None:
+        """Raises if something is not declared, before anything is read or charged."""
+        if missing := self._missing_declarations():
+            book = " Pass ledger= as well, to limit how often the data are used."
+            said = f"Declare {'; and '.join(missing)}."
+            raise InvalidArgument(said + (book if self.ledger is None else ""))
+        if not isinstance(self.ledger, Ledger | None):
             raise InvalidArgument(
-                "Pass the ledger to charge: ledger=tacit.Ledger(path), or "
-                f"ledger={NO_LEDGER!r} to run without one."
+                "ledger must be a tacit.Ledger(path), or None to fit without one."
             )
-        if not isinstance(self.ledger, Ledger) and self.ledger != NO_LEDGER:
-            raise InvalidArgument(f"ledger must be a tacit.Ledger or {NO_LEDGER!r}.")
         if self.clones not in ("refuse", "charge"):
             raise InvalidArgument('clones must be "refuse" or "charge".')
         if self._is_clone:
@@ -186,8 +230,9 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
             budget=Budget(self.epsilon, self.delta),
             method=self.method,
             size=self.size,
-            ledger=self.ledger if isinstance(self.ledger, Ledger) else None,
+            ledger=self.ledger,
             seed=seed,
+            progress=False,
         )
 
     def _store(self, posterior: Posterior, public: tuple[str, ...] = ()) -> None:
@@ -201,6 +246,9 @@ class PrivateBayes(BaseEstimator):  # type: ignore[misc]
             declared=_DECLARATION.format(before=before, seen=seen),
         )
         self.posterior_ = replace(posterior, privacy=statement, model=None, schema=None)
+        means = posterior.mean()
+        # As scikit-learn has them: a row for each class, or one for two classes; no rows for a regression.
+        self.coef_, self.intercept_ = means["coefficients"].T, means["intercept"]
         self.privacy_ = statement
         self.converged_ = posterior.converged
         self.intervals_ = posterior.intervals
@@ -227,21 +275,25 @@ class PrivateBayesClassifier(ClassifierMixin, PrivateBayes):  # type: ignore[mis
             pipeline: ``"none"``, or ``"public"`` if every step is defined by public facts and acts
             on each row by itself. A step that is fitted to the rows voids the guarantee. Required;
             the statement begins with it. ``"none"`` is refused in a pipeline with other steps.
-        ledger: A `tacit.Ledger`, which every fit is charged to in full, or ``"no ledger"``.
-            Required.
+        ledger: A `tacit.Ledger`, which every fit is charged to in full. With None, nothing limits how
+            often the data are used, and the statement says so.
         clones: ``"refuse"``, or ``"charge"`` to let searches and cross-validation fit clones, each
             of which is charged to the ledger.
         prior_scale: Standard deviation of the normal prior of the coefficients, for features scaled
             to [-1, 1].
-        method: Settings of one of Tacit's methods.
+        method: One of Tacit's methods by name, or its settings.
         size: About how many rows there are, a public number that is not counted in the data. Settings
             are chosen for it.
         random_state: Makes a fit reproducible. The result is then not private.
 
     Attributes:
-        posterior_: The `tacit.Posterior`.
+        posterior_: The `tacit.Posterior`, whose coefficients are named by features and are per one of a
+            feature.
+        coef_: Posterior means of the coefficients, [1 or classes, features].
+        intercept_: Posterior means of the intercepts, where all features are zero.
         privacy_: The privacy statement.
         classes_: The labels.
+        feature_names_in_: Names of the features, if they were passed in a data frame.
         converged_: Whether the fit converged, or None if the method cannot tell.
         intervals_: Whether the intervals of ``posterior_`` account for the privacy noise.
     """
@@ -279,16 +331,22 @@ class PrivateBayesClassifier(ClassifierMixin, PrivateBayes):  # type: ignore[mis
         kind = Binary() if count == 2 else Category(range(count))
         posterior = self._fit(model, features, _label_codes(target, classes), kind)
         self.classes_ = classes
+        posterior = self._in_user_units(posterior, classes=classes.tolist())
         self._store(posterior, (_LABELS_FROM_DATA,) if _reads_labels(self.classes) else ())
+        if count == 2:
+            self.coef_, self.intercept_ = self.coef_[None], np.atleast_1d(self.intercept_)
         return self
+
+    def _missing_declarations(self) -> list[str]:
+        """What is not declared, each in words."""
+        labels = (
+            "classes=[...], the labels, or classes='from data' to read them from the data, which reveals a "
+            "label that occurs in only one row"
+        )
+        return [*super()._missing_declarations(), *([labels] if self.classes is None else [])]
 
     def _find_classes(self, target: NDArray[Cell]) -> NDArray[Cell]:
         """The declared classes, sorted, or those that occur in the targets."""
-        if self.classes is None:
-            raise InvalidArgument(
-                "Declare classes=[...], the labels; or classes='from data' to read them from the data, "
-                "which reveals a label that occurs in only one row."
-            )
         if _reads_labels(self.classes):
             check_classification_targets(target)
             classes = np.unique(target)
@@ -312,8 +370,7 @@ class PrivateBayesClassifier(ClassifierMixin, PrivateBayes):  # type: ignore[mis
             An array of shape [rows, classes].
         """
         check_is_fitted(self)
-        features = np.nan_to_num(self._scale_features(X, reset=False), nan=0.0)
-        draws = self.posterior_.draws
+        features, draws = self._clip_features(X), self.posterior_.draws
 
         def chances(part: Floats) -> Floats:
             scores = _linear_predictors(part, draws)
@@ -344,9 +401,6 @@ class PrivateBayesClassifier(ClassifierMixin, PrivateBayes):  # type: ignore[mis
 class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
     """Bayesian linear regression with normal errors, within a privacy budget.
 
-    The coefficients and the error scale of ``posterior_`` refer to features and targets scaled to
-    [-1, 1].
-
     Args:
         epsilon: Epsilon of each fit.
         delta: Delta of each fit.
@@ -359,20 +413,24 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
             pipeline: ``"none"``, or ``"public"`` if every step is defined by public facts and acts
             on each row by itself. A step that is fitted to the rows voids the guarantee. Required;
             the statement begins with it. ``"none"`` is refused in a pipeline with other steps.
-        ledger: A `tacit.Ledger`, which every fit is charged to in full, or ``"no ledger"``.
-            Required.
+        ledger: A `tacit.Ledger`, which every fit is charged to in full. With None, nothing limits how
+            often the data are used, and the statement says so.
         clones: ``"refuse"``, or ``"charge"`` to let searches and cross-validation fit clones, each
             of which is charged to the ledger.
         prior_scale: Standard deviation of the normal prior of the coefficients, for features and targets
             scaled to [-1, 1].
-        method: Settings of one of Tacit's methods.
+        method: One of Tacit's methods by name, or its settings.
         size: About how many rows there are, a public number that is not counted in the data. Settings
             are chosen for it.
         random_state: Makes a fit reproducible. The result is then not private.
 
     Attributes:
-        posterior_: The `tacit.Posterior`.
+        posterior_: The `tacit.Posterior`, whose coefficients are named by features and are per one of a
+            feature.
+        coef_: Posterior means of the coefficients, one for each feature.
+        intercept_: Posterior mean of the intercept, where all features are zero.
         privacy_: The privacy statement.
+        feature_names_in_: Names of the features, if they were passed in a data frame.
         converged_: Whether the fit converged, or None if the method cannot tell.
         intervals_: Whether the intervals of ``posterior_`` account for the privacy noise.
     """
@@ -401,26 +459,20 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
                 charge.
         """
         self._check_declarations()
-        if self.target_bounds is None:
-            raise InvalidArgument(
-                "Declare target_bounds=(low, high) of the target; they are public, and must not come "
-                "from the data."
-            )
         low, high = _check_bounds("target_bounds", self.target_bounds, 1)
         target = _check_target(self, y)
         features = self._scale_features(X, reset=True)
         model = regression_model(features.shape[1], float(self.prior_scale))
         kind = Number(float(low[0]), float(high[0]), scaled=True)
         posterior = self._fit(model, features, target, kind)
-        posterior = replace(
-            posterior,
-            draws=unscale_regression_draws(posterior.draws),
-            unconstrained_mean=None,
-            unconstrained_covariance=None,
-        )
-        self.limits_ = float(low[0]), float(high[0])
-        self._store(posterior)
+        posterior = replace(posterior, draws=unscale_regression_draws(posterior.draws))
+        self._store(self._in_user_units(posterior, (float(low[0]), float(high[0]))))
         return self
+
+    def _missing_declarations(self) -> list[str]:
+        """What is not declared, each in words."""
+        bounds = "target_bounds=(low, high) of the target, which must not come from the data either"
+        return [*super()._missing_declarations(), *([bounds] if self.target_bounds is None else [])]
 
     def predict(
         self,
@@ -438,8 +490,7 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
             An array of means; with ``return_std``, a tuple of means and standard deviations.
         """
         check_is_fitted(self)
-        features = np.nan_to_num(self._scale_features(X, reset=False), nan=0.0)
-        draws = self.posterior_.draws
+        features, draws = self._clip_features(X), self.posterior_.draws
         noise = np.mean(np.asarray(draws["noise"], np.float64) ** 2)
 
         def moments(part: Floats) -> Floats:
@@ -447,9 +498,7 @@ class PrivateBayesRegressor(RegressorMixin, PrivateBayes):  # type: ignore[misc]
             return np.stack([scores.mean(axis=0), np.sqrt(scores.var(axis=0) + noise)], axis=1)
 
         found = _predict_in_blocks(features, moments, self.posterior_.num_draws)
-        low, high = self.limits_
-        means = low + (found[:, 0] + 1) / 2 * (high - low)
-        return (means, found[:, 1] / 2 * (high - low)) if return_std else means
+        return (found[:, 0], found[:, 1]) if return_std else found[:, 0]
 
 
 def _check_bounds(

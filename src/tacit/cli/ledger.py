@@ -1,6 +1,7 @@
 """The commands of ``tacit ledger``: create the ledger of a data set, and show it."""
 
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import tacit
 from tacit import accounting, results
 from tacit._format import clean_text, format_epsilon, format_number, text_table
 from tacit.cli.options import AdjacencyName, AsJson
+from tacit.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from tacit.accounting.ledger_chain import Charge
@@ -39,8 +41,22 @@ LedgerAddress = Annotated[
 def new(
     file: LedgerAddress,
     epsilon: Annotated[float, typer.Option(help="Total budget of all fits: epsilon.")],
-    delta: Annotated[float, typer.Option(help="Total budget of all fits: delta.")],
-    unit: Annotated[str, typer.Option(help="Unit of privacy: row, person or 'data set'.")] = "row",
+    delta: Annotated[
+        float,
+        typer.Option(
+            help="Total budget of all fits: delta. The default is ten times the delta of a fit."
+        ),
+    ] = 1e-5,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", "-s", help="Schema of the data, which names the unit of privacy."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit of privacy: row, person or 'data set'. [default: that of the schema]"
+        ),
+    ] = None,
     adjacency: AdjacencyName = "add-remove",
     rule: Annotated[
         str,
@@ -56,8 +72,27 @@ def new(
     In a database, whoever creates the ledger is its steward, and no one else can raise its total.
     """
     total = tacit.Budget(epsilon, delta, adjacency)  # type: ignore[arg-type]  # it checks
-    ledger = tacit.Ledger.new(file, total, unit=unit, rule=rule, analysts=analyst or ())  # type: ignore[arg-type]  # the same
+    chosen = _choose_unit(unit, schema)
+    ledger = tacit.Ledger.new(file, total, unit=chosen, rule=rule, analysts=analyst or ())  # type: ignore[arg-type]  # the same
     typer.echo(f"Created {ledger.path}: {ledger.total} in total for every {ledger.unit}.")
+
+
+def _choose_unit(unit: str | None, schema: Path | None) -> str:
+    """The unit of privacy: the one that was passed, that of the schema, or an answer."""
+    declared = None if schema is None else tacit.Schema.from_yaml(schema).unit
+    if unit is not None and declared not in (None, unit):
+        raise InvalidArgument(
+            f"The unit of {schema} is a {declared}, and --unit says {unit}; leave --unit out."
+        )
+    if (found := unit or declared) is not None:
+        return found
+    if not sys.stdin.isatty():
+        raise InvalidArgument(
+            "Pass the unit of privacy: --schema FILE, whose unit is a person if it names a person column; or "
+            "--unit row or --unit person. It cannot be changed later."
+        )
+    several = typer.confirm("Can a person have several rows in the data?", err=True)
+    return "person" if several else "row"
 
 
 @app.command()

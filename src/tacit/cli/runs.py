@@ -34,7 +34,7 @@ from tacit.errors import InvalidArgument, TacitError, os_error_reason
 from tacit.inference.registry import CHOICES, DEFAULT, METHODS_BY_COMMAND, default_method
 from tacit.inference.result import Intervals
 from tacit.models.formula_parser import formula_columns
-from tacit.models.interpretation import FAMILY_NAMES
+from tacit.models.interpretation import check_family
 
 if TYPE_CHECKING:
     from tacit.api.plan import Plan
@@ -186,7 +186,7 @@ class Request:
                 "--family is for a formula; the model in the file has its own distribution."
             )
         if self.family is not None:
-            _validate.choice("family", self.family, FAMILY_NAMES)
+            check_family(self.family)
         _validate.choice("method", self.method, CHOICES)
         if self.seed is not None:
             _validate.count("seed", self.seed, least=0)

@@ -75,6 +75,39 @@ class ParsedFormula(NamedTuple):
     grouped: tuple[GroupTerm, ...]
 
 
+# How other packages write what is written differently here: patterns of text, and functions by name.
+FOREIGN_SYNTAX = {
+    r"\|\s*trials\(": "p(successes, trials) before ~ instead",
+    r"\|\s*cens\(": "censored(time, event) before ~ instead",
+    r"\|\|": "(x | group) instead, whose effects are independent of each other",
+    r"\^": "** for powers instead, as in I(x ** 2)",
+    r"~\s*\.\s*($|[+*-])": "the names of the columns instead",
+}
+_SPLINE = "bs({first}, df=4) instead, a spline with knots between the bounds"
+_FOREIGN_CALLS = {
+    **dict.fromkeys(("s", "ns", "cr", "cc", "cs", "rcs", "lo", "gp"), _SPLINE),
+    **dict.fromkeys(("te", "ti", "t2"), "bs(x, df=4):bs(z, df=4) instead, a product of splines"),
+    **dict.fromkeys(("factor", "as.factor", "ordered"), "C({first}) instead"),
+    "mo": "C({first}) instead, or the number itself",
+    **dict.fromkeys(("re", "gr", "mm"), "(1 | {first}) instead"),
+    "Surv": "censored(time, event) before ~ instead, with the weibull family",
+    "cbind": "p(successes, trials) before ~ instead, with the binomial family",
+}
+
+
+def foreign_call_hint(node: Node) -> str | None:
+    """How to write a function of another package here, such as ``s(x)`` of mgcv or brms; None if it is not known.
+
+    >>> foreign_call_hint(Call("s", (ColumnName("age"),), {}))
+    'use bs(age, df=4) instead, a spline with knots between the bounds'
+    """
+    if not isinstance(node, Call) or node.function not in _FOREIGN_CALLS:
+        return None
+    is_group = literal_value(node.kwargs.get("bs")) == "re"  # mgcv's way to write effects of groups
+    first = format_node(node.args[0]) if node.args else "x"
+    return f"use {_FOREIGN_CALLS['re' if is_group else node.function].format(first=first)}"
+
+
 def column_name(node: Node) -> str | None:
     """The column that a node names; None if it is not a name."""
     return node.name if isinstance(node, ColumnName) else None
@@ -249,6 +282,8 @@ def interval_starts(outcome: Node, column: Kind) -> tuple[float, ...]:
 
 def _build_call(node: Call, schema: Schema) -> Expression:
     name = node.function.removeprefix("np.").removeprefix("numpy.")
+    if name not in _FUNCTIONS and (hint := foreign_call_hint(node)) is not None:
+        raise InvalidArgument(f"A formula cannot have {format_node(node)!r}; {hint}.")
     if name not in _FUNCTIONS or len(node.args) != 1 or node.kwargs:
         raise InvalidArgument(
             f"A formula cannot compute {format_node(node)!r}; inside a calculation use + - * / **, and "

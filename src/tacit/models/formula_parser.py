@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tacit.errors import InvalidArgument
 from tacit.models.formula import (
+    FOREIGN_SYNTAX,
     Call,
     ColumnName,
     GroupTerm,
@@ -74,6 +75,11 @@ def parse_formula(formula: str) -> ParsedFormula:
         raise InvalidArgument(
             f'A formula is text such as "outcome ~ first + second"; got {formula!r}.'
         )
+    for pattern, instead in FOREIGN_SYNTAX.items():
+        if found := re.search(pattern, re.sub("`[^`]*`", "name", formula)):
+            raise InvalidArgument(
+                f"A formula cannot have {found[0].strip()!r}, as in {formula!r}; use {instead}."
+            )
     try:
         return _Parser(formula).formula()
     except RecursionError:

@@ -49,6 +49,7 @@ from tacit.models.interpretation import (
     ParameterMeaning,
     PriorSummary,
     ReferenceValue,
+    check_family,
 )
 from tacit.models.numpyro import NumPyro
 from tacit.models.outcomes import build_outcome, default_family
@@ -708,7 +709,7 @@ def glm(
     if not isinstance(schema, Schema):
         raise InvalidArgument("glm needs schema=, a tacit.Schema: the facts about the columns.")
     family = family or default_family(formula, schema)
-    chosen = FAMILIES[_validate.choice("family", family, FAMILIES)]
+    chosen = FAMILIES[check_family(family)]
     link = _validate.choice(f"link of the {family} family", link or chosen.link, chosen.links)
     parts = parse_formula(formula)
     if chosen.baseline is not None and not parts.intercept:

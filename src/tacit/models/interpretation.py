@@ -212,6 +212,38 @@ FAMILY_NAMES = (
     "zero_inflated_negativebinomial", "gamma", "beta", "lognormal", "weibull", "weibull_ph", "piecewise_exponential", "categorical",
     "ordinal",
 )  # fmt: skip
+# Names of other packages, and of the regressions themselves, for families here.
+_FOREIGN_FAMILIES = {
+    **dict.fromkeys(("logistic", "logit", "binary", "probit"), "bernoulli"),
+    **dict.fromkeys(("normal", "linear", "ols", "identity"), "gaussian"),
+    **dict.fromkeys(("nb", "negbinomial", "nbinom", "nbinom2", "quasipoisson", "negative_binomial"), "negativebinomial"),
+    **dict.fromkeys(("multinomial", "softmax"), "categorical"),
+    **dict.fromkeys(("cumulative", "polr", "ordered"), "ordinal"),
+    **dict.fromkeys(("count", "log"), "poisson"),
+    **dict.fromkeys(("zip", "hurdle_poisson"), "zero_inflated_poisson"),
+    **dict.fromkeys(("zinb", "zero_inflated_negbinomial", "hurdle_negbinomial"), "zero_inflated_negativebinomial"),
+    **dict.fromkeys(("cox", "coxph", "survival"), "weibull_ph"),
+    "exponential": "weibull",
+    "inverse_gaussian": "gamma",
+}  # fmt: skip
+
+
+def check_family(name: object) -> str:
+    """The name of a family, checked.
+
+    Raises:
+        InvalidArgument: If there is none; of a name that another package has for one, it says which.
+    """
+    if isinstance(name, str) and name in FAMILY_NAMES:
+        return name
+    text = name if isinstance(name, str) else type(name).__name__  # an object of another package
+    plain = text.removesuffix("()").strip().lower()
+    known = _FOREIGN_FAMILIES.get(plain, plain if plain in FAMILY_NAMES else None)
+    if known is None:
+        return _validate.choice("family", text, FAMILY_NAMES)
+    link = ' with link="probit"' if plain == "probit" else ""
+    shown = repr(name) if isinstance(name, str) else text
+    raise InvalidArgument(f'There is no family {shown}; use family="{known}"{link} instead.')
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from tacit.models.formula import (
     called_function,
     column_name,
     decode_column,
+    foreign_call_hint,
     format_node,
     interval_starts,
     literal_number,
@@ -136,6 +137,8 @@ def _calculated_outcome_error(node: Node, family: Family) -> InvalidArgument:
         return InvalidArgument(
             f"The outcome {format_node(node)!r} needs the {names} family; got {family.name}."
         )
+    if (hint := foreign_call_hint(node)) is not None:
+        return InvalidArgument(f"The outcome cannot be {format_node(node)!r}; {hint}.")
     return InvalidArgument(
         f"The outcome {format_node(node)!r} must be a column, not a calculation; add the calculated "
         "values to the data as a column with its own bounds."

@@ -550,7 +550,7 @@ class ReportContents:
             return f"{self.statement.book[:1].upper()}{self.statement.book[1:]}."
         if spending is None:
             return (
-                "No durable ledger was charged. Nothing prevents the same data from being used again, "
+                "No ledger was charged. Nothing limits how often these data are used, "
                 "and the costs of all uses add up."
             )
         left = str(spending.left) if spending.total is None else spending.left.amounts
