@@ -277,3 +277,36 @@ def test_commands_in_1_2_and_3_processes_agree_also_after_a_lost_process(visits,
         for name, values in draws(f"{rank} of 1").items():
             np.testing.assert_array_equal(draws(f"{rank} of {count}")[name], values)
     assert before - tacit.Ledger(visits / "ledger.db").left.epsilon == pytest.approx(3)
+
+
+@pytest.mark.slow
+def test_a_fit_in_two_processes_stops_after_one_count_and_one_charge(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(f"y\n1 mmHg of {name}\n")
+    tacit.Schema({"y": tacit.Number(-5, 5)}).to_yaml(tmp_path / "y.yaml")
+    ledger = tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(3, 1e-5))
+    asked = ["fit", "a.csv", "b.csv", "--schema", "y.yaml", "--formula", "y ~ 1", "--out", "run"]
+    more = [
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--ledger",
+        "l.db",
+        "--workers",
+        "2",
+        "--seed",
+        "1",
+    ]
+    for arguments in ([*asked, *more], ["resume", "run", "--workers", "2"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tacit", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 5
+        assert "noisy count found about" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert [each.stopped for each in ledger.charges] == [True]

@@ -376,7 +376,7 @@ def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
     assert tacit.Posterior.load(run / "posterior.nc") == found
     with monkeypatch.context() as patch:
         patch.setattr(Randomness, "words", lambda *_: pytest.fail("drawn"))
-        with pytest.raises(InvalidArgument, match="A posterior has left for the charge"):
+        with pytest.raises(InvalidArgument, match="A result has left for the charge"):
             fitted(run=copies[0], ledger=ledger)
     save = tacit.Posterior.save
 
@@ -388,7 +388,7 @@ def test_one_posterior_leaves_for_a_charge(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:  # as if the first was not finished when this one began
         patch.setattr(ledgers.Ledger, "finished_digest", lambda *_: None)
         patch.setattr(tacit.Posterior, "save", otherwise)
-        with pytest.raises(Unsaved, match="A posterior has left for the charge"):
+        with pytest.raises(Unsaved, match="A result has left for the charge"):
             fitted(run=copies[1], ledger=ledger)
     assert not [file for copy in copies for file in copy.rglob("*.nc")]
 

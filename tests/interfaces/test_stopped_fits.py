@@ -123,7 +123,7 @@ def test_people_are_counted_and_not_rows():
 def test_a_seed_gives_the_same_count_and_says_that_it_is_not_private():
     first, second = stopped(seed=3), stopped(seed=3)
     assert first.count == second.count != stopped(seed=4).count
-    assert str(first).startswith("seeded: not private; A noisy count")
+    assert str(first).startswith("Seeded, so not private: a noisy count")
 
 
 def test_without_the_check_the_fit_goes_on_and_costs_all(tmp_path, drawn):

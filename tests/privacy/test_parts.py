@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -180,6 +181,28 @@ def test_all_processes_go_where_the_first_one_says():
     for own, each in in_threads(3, lambda group: driven(group, wrong=0.3)):
         assert np.array_equal(each, sums)
         assert np.array_equal(own, state)
+
+
+def test_all_processes_stop_where_the_first_one_does():
+    """Whatever the others think of the count, and so that none waits for another."""
+
+    def stopping(group, says):
+        held = range(group.rank, NUMBER, group.size)
+        parts = PartitionedRows({number: rows(number) for number in held}, NUMBER, group)
+        gate = open_gate(parts, replace(mechanism("everyone"), stop_after=2), Randomness(4))
+
+        def update(given):
+            return np.asarray(given / 100, np.float32)
+
+        def still(state, _, release):
+            return state, step(state, 0.0, release)[1]
+
+        start = np.zeros(3, np.float32)
+        _, out = run(gate, still, start, nothing, update=update, stop=lambda _: says(group.rank))
+        return gate.stopped, len(out)
+
+    assert in_threads(3, lambda group: stopping(group, lambda rank: rank == 0)) == [(True, 2)] * 3
+    assert in_threads(3, lambda group: stopping(group, lambda rank: rank > 0)) == [(False, 25)] * 3
 
 
 @pytest.mark.parametrize(

@@ -430,9 +430,9 @@ def refusal(plan: Plan, found: TooFewUnits, *, seeded: bool) -> TooFewUnits:
     assert spent is not None
     units = "complete rows" if plan.unit == "row" else "people with complete rows"
     cost = f"epsilon {format_epsilon(spent.epsilon)} (delta {format_number(spent.delta)})"
-    seed = "seeded: not private; " if seeded else ""
+    begin = "Seeded, so not private: a" if seeded else "A"
     return TooFewUnits(
-        f"{seed}A noisy count found about {max(round(found.count), 0):,} {units} (standard deviation "
+        f"{begin} noisy count found about {max(round(found.count), 0):,} {units} (standard deviation "
         f"{found.sd:.2g}), too few to learn anything, so the fit stopped and spent only {cost} of epsilon "
         f"{format_number(plan.budget.epsilon)}; to see why rows cannot be read, run: tacit schema check SCHEMA "
         "DATA --rows.",
