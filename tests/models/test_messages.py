@@ -196,7 +196,7 @@ WRONG = {
         "plan needs",
         "tacit.Schema",
     ),
-    "no model": (lambda: plan("good"), "str", "NumPyro function"),
+    "no model": (lambda: plan(3), "int", "NumPyro function"),
     "index beyond levels": (lambda: plan(beyond_levels), "ward", "every level"),
     "index beyond counts": (lambda: plan(beyond_counts), "visits", "every level"),
     "index beyond levels, correlated": (lambda: plan(beyond_correlated), "ward", "every level"),
@@ -227,7 +227,7 @@ WRONG = {
         "MeanField()",
     ),
     "budget that is a number": (lambda: plan(good, budget=1.0), "budget", "tacit.Budget("),
-    "no budget": (lambda: fit(good, budget=None), "budget", "Pass budget="),
+    "no budget": (lambda: fit(good, budget=None), "budget", "Pass epsilon="),
     "negative budget": (lambda: tacit.Budget(-1, 1e-5), "epsilon", "positive"),
     "delta of one": (lambda: tacit.Budget(1, 1.0), "delta", "1"),
     "start of a stranger": (

@@ -47,8 +47,6 @@ _HINTS = {
     ":": "an interaction is outside calls",
     "[": "only an outcome that is a column can have a level in brackets",
     ")": "this bracket was not opened",
-    "^": "a power is written as **",
-    ".": "it stands for no columns; name them",
     "'": "the quotation mark is not closed",
     '"': "the quotation mark is not closed",
     "`": "the backquote is not closed",
