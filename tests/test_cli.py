@@ -120,7 +120,7 @@ def test_curve(capsys, tmp_path):
     assert picture.exists()
     code, out, _ = call(capsys, "budget", "curve", *RUN)
     assert code == 0
-    assert "1e-6" in out
+    assert "1e-06" in out
 
 
 WRONG = {

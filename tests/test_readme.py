@@ -54,8 +54,10 @@ COMMANDS = README.split("<!-- five minutes -->\n```sh\n")[1].split("```")[0]
 def check_five_minutes(folder, printed):
     """Refuses what was printed and written if it is not what the README says."""
     shown = README.split("and prints:\n\n```\n")[1].split("```")[0]
-    assert _words(shown.splitlines()) == _words(printed.splitlines()[4:-3])
-    assert "Left: epsilon 2, delta 9e-6" in printed
+    lines = printed.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("Model "))
+    assert _words(shown.splitlines()) == _words(lines[first:-3])
+    assert "2 of 3 left afterwards" in printed
     chances = [float(line.split(",")[-1]) for line in printed.splitlines()[-2:]]
     assert chances == pytest.approx([0.09, 0.5], abs=0.06)  # as simulated
     page = (folder / "run" / "report.html").read_text()

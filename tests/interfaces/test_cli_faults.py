@@ -144,7 +144,6 @@ FAULTS = [
     ),
     header("empty", "names the columns", ""),
     header("rows only", "must name the columns", "\n".join(LINES)),
-    header("semicolons", "must name the columns", CLEAN.replace(",", ";")),
     header("not a table", ".xlsx", "PK", file="visits.xlsx"),
     header("not Parquet", "Parquet", CLEAN, file="visits.parquet"),
     faulty(

@@ -178,14 +178,16 @@ def fit(
             text = plan.details() if verbose else str(plan).replace("plan.details()", "--verbose")
             typer.echo(f"{text}\n{_ledger_line(charged)}")
             return
-        if not quiet:
-            typer.echo("\n".join(_key_lines(plan, charged, verbose=verbose)))
+        if charged is not None:
+            charged.check_left(plan.cost)
         _confirm(plan, yes=yes)
         named = f"{files[0].name} and {len(files) - 1} more files"
         spent = (
             {"ledger": charged.path.name, "ledger_total": asdict(charged.total)} if charged else {}
         )
         folder.make(request, data=files[0].name if len(files) == 1 else named, **spent)
+        if not quiet:
+            typer.echo("\n".join(_key_lines(plan, charged, verbose=verbose)))
         try:
             posterior = _fit_in_folder(folder, request, plan, files, charged, quiet=quiet)
         except BaseException:  # an interruption, too

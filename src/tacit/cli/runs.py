@@ -292,7 +292,7 @@ class Request:
             "formula": self.formula,
             "family": None if self.regression is None else self.regression.family,
             **({} if self.file is None else self.file.facts()),
-            "budget": asdict(self.budget),
+            "budget": {n: v for n, v in asdict(self.budget).items() if v is not None},
             "method": self.method,
             "settings": dict(self.settings),
             "with": repr(self.chosen_method),
@@ -398,7 +398,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     beside = path.with_name(_SCHEMA_FILE)
     if "schema" not in known and path.name == SETTINGS_FILE and beside.exists():
         known["schema"] = beside
-    return _convert_config(known | known.pop("budget", {}))
+    budget = {
+        n: v for n, v in known.pop("budget", {}).items() if n in _CONFIG_KEYS and v is not None
+    }
+    return _convert_config(known | budget)
 
 
 def _convert_config(known: dict[str, Any]) -> dict[str, Any]:
