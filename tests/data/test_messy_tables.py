@@ -611,9 +611,7 @@ def test_from_a_messy_table_to_predictions(tmp_path, monkeypatch, capsys):
     (tmp_path / "visits.yaml").write_text(text)
     assert main([*check, "--rows"]) == 0
     assert "200 of 200 rows are complete." in capsys.readouterr().out
-    fit = (
-        "fit visits.csv --schema visits.yaml --epsilon 5 --delta 1e-5 --out run --quiet"
-    )
+    fit = "fit visits.csv --schema visits.yaml --epsilon 5 --delta 1e-5 --out run --quiet"
     fit = [*fit.split(), "--formula", "died ~ SBP + admitted + ward", "--method", "variational"]
     assert main([*fit, "--set", "num_steps=3", "--set", "sampling_rate=1", "--no-forecast"]) == 0
     assert tacit.Schema.from_yaml("run/schema.yaml") == tacit.Schema.from_yaml("visits.yaml")

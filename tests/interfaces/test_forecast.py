@@ -105,9 +105,7 @@ def test_counts_vary_as_much_as_the_scenario_says():
 def test_what_is_said_follows_from_the_numbers(forecast):
     line = next(each for each in forecast.at(1) if each.parameter == "x")
     assert forecast.focus == "x"
-    assert any(
-        f"within ±{float(f'{line.width / 2:.2g}'):g}." in each for each in forecast.sentences
-    )
+    assert any(f"within ±{float(f'{line.width / 2:.2g}'):g}" in each for each in forecast.sentences)
     plain = json.loads(forecast.to_json())
     assert plain["budgets"][1]["parameters"][1]["width"] == line.width
     assert forecast.to_pandas().loc[("x", 3.0), "width"] == line.width
@@ -253,14 +251,16 @@ def test_methods_that_read_columns_of_their_own_have_no_forecast():
     )
     assert plan.precision is None
     assert "tacit forecast" in plan.precision_line
-    assert "Declared size: about 99 rows." in str(plan)
+    assert "Declared size: about 99 rows." in plan.details()
 
 
 def test_the_statement_names_the_declared_size_as_public(small):
     table = {"x": np.zeros(40), "z": np.zeros(40, int), "y": np.zeros(40, int)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForecastWarning)
-        found = tacit.fit(small, table, seed=1)
+        always = replace(small, method=replace(small.method, check_count=False))
+        always = replace(always, mechanism=always.method.calibrate(small.model, small.budget))
+        found = tacit.fit(always, table, seed=1)
     assert any("declared size" in each for each in found.privacy.public)
     assert set(found.expected) == {"Intercept", "x", "z"}
 
@@ -298,7 +298,7 @@ def test_a_plan_without_a_forecast_has_none(model):
     plan = tacit.plan(model, budget=BUDGETS[0], size=60, forecast=False)
     assert plan.precision is None
     assert plan.precision_line == ""
-    assert plan.warnings == ()
+    assert not any("hopeless" in each for each in plan.warnings)
 
 
 def test_a_fit_warns_before_anything_is_charged(small, tmp_path):

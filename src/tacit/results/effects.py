@@ -485,7 +485,11 @@ def frame_of(
     count = len(means.levels) or 1
     rows = found.shape[1]
     data: dict[str, list[Any]] = {
-        name: [_shown(means.schema[name], value) for value in values for _ in range(count)]
+        name: [
+            _shown(means.schema[name], value) if name in means.schema.names else value
+            for value in values
+            for _ in range(count)
+        ]
         for name, values in table.items()
     }
     if means.levels:
