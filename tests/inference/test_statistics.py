@@ -234,7 +234,7 @@ def test_the_whole_line_with_a_schema(tmp_path, monkeypatch):
     schema = Schema({"x": Number(-1, 1), "y": Number(-1, 1), "n": Count(20), "b": Binary()})
     model = conjugate.LinearRegression("y", ("x", "n", "b"))
     planned = plan(model, schema, budget=BUDGET, method=Statistics(**QUICK))
-    text = str(planned)
+    text = planned.details()
     assert "One noisy sum of 15 numbers" in text
     assert "all rows" in text
     data = {**people(300), "n": RNG.poisson(5, 300), "b": RNG.integers(0, 2, 300)}

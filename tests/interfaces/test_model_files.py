@@ -144,7 +144,7 @@ def test_a_report_runs_no_code(folder, capsys):
 def test_a_dry_run_and_a_forecast(capsys):
     code, out, _ = call(capsys, *FIT, "--model", "model.py", "--dry-run")
     assert code == 0
-    assert out.startswith("model.py:model\n")
+    assert out.startswith("Plan: ill given age; model with slope")
     code, out, _ = call(
         capsys,
         *("forecast", "schema.yaml", "--model", "model.py", "--size", "200", "--epsilon", "1"),
@@ -186,7 +186,7 @@ def test_a_pymc_file(folder, capsys):
         ("x = (", "a.py", "was never closed in line 1."),
         ("\nint('a cell')", "a.py", "a.py cannot be used: ValueError in line 2.\n"),
         ("import sys; sys.exit(3)", "a.py", "SystemExit in line 1."),
-        ("model = 3", "a.py", "must be a NumPyro function, a PyMC model"),
+        ("model = 3", "a.py", "must be a formula, a NumPyro function, a PyMC model"),
     ],
     ids=["missing", "kind", "name", "import", "syntax", "value", "exit", "object"],
 )

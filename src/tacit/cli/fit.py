@@ -367,14 +367,13 @@ def _check_before_model(
     request: "Request", ledger: "tacit.Ledger | None", folder: "RunFolder", *, dry_run: bool
 ) -> None:
     """Raises if the folder is in use or the ledger would refuse the charge, as far as that needs no plan."""
+    if ledger is not None:
+        ledger.check_unit(request.unit)
+        ledger.check_adjacency(request.budget)
+        if not dry_run and request.method == registry.DEFAULT:  # others may cost less
+            ledger.check_left(request.budget)
     if not dry_run:
         folder.check_empty()
-    if ledger is None:
-        return
-    ledger.check_unit(request.unit)
-    ledger.check_adjacency(request.budget)
-    if not dry_run and request.method == registry.DEFAULT:  # others may cost less than the budget
-        ledger.check_left(request.budget)
 
 
 @contextmanager
