@@ -127,7 +127,7 @@ def test_a_seed_repeats_a_fit_which_then_is_not_private(seeded):
     ("settings", "words"),
     [
         ({"budget": None}, "budget="),
-        ({"budget": {"north": BUDGET}}, "one for each site"),
+        ({"budget": {"north": BUDGET}}, "budget for each site"),
         ({"method": Optimised()}, "Partitioned"),
         ({"method": Partitioned(scheme=WithoutPrivacy())}, "leave it out"),
         ({"method": Partitioned(guide=LowRank(rank=1))}, "MeanField"),

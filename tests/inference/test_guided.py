@@ -160,7 +160,7 @@ def test_a_chain_makes_it_as_skewed_as_the_posterior(name):
 def test_a_plan_says_how_many_draws_to_expect_and_spends_the_budget(method):
     schema = tacit.Schema({"y": tacit.Binary()})
     plan = tacit.plan(conjugate.Bernoulli("y"), schema, budget=BUDGET, method=method)
-    shown = str(plan)
+    shown = plan.details()
     assert "effective draws to expect" in shown
     assert 0.999 < plan.epsilons["add-remove"] <= 1
     assert plan.cost.epsilon <= 1

@@ -58,7 +58,7 @@ def in_report(folder):
 )
 def test_everything_that_is_printed_agrees(there, capsys, method):
     asked = [*FIT, *METHODS[method]]
-    plan = shown(capsys, *asked, "--dry-run")
+    plan = shown(capsys, *asked, "--dry-run", "--verbose")
     (planned,) = re.findall(r"Cost: epsilon ([\d.]+) at delta 1e-6, add-remove", plan)
     assert (planned == "1") == (method == "variational")
     left = f"{100 - float(planned):.10g}"
@@ -83,9 +83,11 @@ def test_everything_that_is_printed_agrees(there, capsys, method):
 
 
 def test_a_run_that_costs_less_says_what_was_asked(there, capsys):
-    plan = shown(capsys, *FIT, *METHODS["langevin"], "--dry-run")
+    plan = shown(capsys, *FIT, *METHODS["langevin"], "--dry-run", "--verbose")
     assert "add-remove (at most 1 was requested)" in plan
-    assert "add-remove (requested)" in shown(capsys, *FIT, *METHODS["variational"], "--dry-run")
+    assert "add-remove (requested)" in shown(
+        capsys, *FIT, *METHODS["variational"], "--dry-run", "--verbose"
+    )
 
 
 def quick(ledger, budget):
