@@ -1,5 +1,7 @@
 """The same fit again is neither planned nor compiled anew."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import numpyro
@@ -52,7 +54,7 @@ def test_the_same_model_again_neither_plans_nor_compiles(work, monkeypatch):
         model,
         schema=tacit.Schema.from_text(SCHEMA.to_text()),
         budget=tacit.Budget(1, 1e-5),
-        method=tacit.Scoring(num_steps=8, sampling_rate=1.0),
+        method=replace(METHOD),
     )
     assert work() == []
     assert not planned
