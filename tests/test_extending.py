@@ -55,7 +55,6 @@ def test_method_is_planned_and_compared_without_noise(tmp_path):
         found["model"], schema, budget=tacit.Budget(1, 1e-6), method=found["NoisyAscent"]()
     )
     assert "Noisy gradient ascent" in plan.details()
-    assert "time, by a trial" in str(plan)
     exact = tacit.fit_without_privacy(
         found["model"], found["rows"], method=found["NoisyAscent"](num_steps=400)
     )

@@ -109,7 +109,7 @@ def test_a_private_fit_has_names_units_and_chains(plan, tmp_path):
     assert again == post
     assert again.chains == 4
     assert again.predict({name: value[:2] for name, value in table(2).items()}).shape == (2,)
-    assert "sigma HalfNormal(50)" in str(plan)
+    assert "sigma HalfNormal(50)" in plan.details()
 
 
 def test_what_statistics_cannot_fit_is_refused():

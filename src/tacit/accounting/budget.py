@@ -57,7 +57,7 @@ class Budget:
         >>> Budget(1, 1e-5) <= Budget(2, 1e-6) or Budget(2, 1e-6) <= Budget(1, 1e-5)
         False
         >>> print(Budget(advantage=0.1))
-        epsilon 1.0668, delta 1e-06, advantage 0.1 (add-remove)
+        epsilon 1.0668, delta 1e-6, advantage 0.1 (add-remove)
     """
 
     epsilon: float = math.nan  # which is no epsilon: it then follows from the advantage
