@@ -543,8 +543,8 @@ _OF_BOOKS = [
     fault(
         "a ledger that takes a run's word for its cost",
         "tacit.accounting.accountants:cost",
-        "if not (spent <= budget.epsilon):",
-        "if False:",
+        "if not (spent <= budget.epsilon) or",
+        "if False or",
         LEDGER + "a_run_must_be_what_it_declares",
     ),
     fault(
@@ -836,7 +836,7 @@ _OF_EDGES = [
 _OF_SCORES = [
     fault(
         "curvature of drawn outcomes without a bound",
-        "tacit.inference.score_contributions:unit_contribution",
+        "tacit.inference.score_contributions:contribution_of_scores",
         "few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.curvature_clip)[:, None]",
         "few / given.curvature_clip",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
@@ -844,21 +844,21 @@ _OF_SCORES = [
     ),
     fault(
         "slopes without a bound",
-        "tacit.inference.score_contributions:unit_contribution",
+        "tacit.inference.score_contributions:contribution_of_scores",
         "jnp.clip(products.sum(axis=-1), 0.0, given.max_slope)",
         "products.sum(axis=-1)",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
     ),
     fault(
         "slopes by direction without a bound",
-        "tacit.inference.score_contributions:unit_contribution",
+        "tacit.inference.score_contributions:contribution_of_scores",
         "each / jnp.maximum(jnp.linalg.norm(each), given.max_direction_slope)",
         "each / given.max_direction_slope",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
     ),
     fault(
         "sizes of scores that are each as long as the clip",
-        "tacit.inference.score_contributions:unit_contribution",
+        "tacit.inference.score_contributions:contribution_of_scores",
         ".mean(axis=0) / math.sqrt(size)",
         ".mean(axis=0)",
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",

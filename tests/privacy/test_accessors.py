@@ -24,7 +24,7 @@ SOURCE = Path(tacit.__file__).parent
 # What holds rows, tells how many there are, or protects them.
 FORBIDDEN = {
     "_batch", "_chunks", "_count", "_device", "_device_fields", "_each_column", "_fetch", "_fields", "_hold",
-    "_host_fields", "_session", "_keyed_digest", "_population", "_bits", "_charged", "_present", "_private", "_silent",
+    "_host_fields", "_session", "_keyed_digest", "_population", "_bits", "_charged", "_present", "_private", "_silent", "_stopped",
     "_taken", "_units", "_use", "_use_up",
 }  # fmt: skip
 SECRET = 7.25
