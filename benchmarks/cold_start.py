@@ -77,7 +77,7 @@ def seconds(arguments, folder):
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=env, check=False, capture_output=True)  # noqa: S603
     took = time.perf_counter() - began
-    if done.returncode not in (0, 2):
+    if done.returncode not in (0, 2, 3):
         sys.exit(f"{' '.join(arguments)}:\n{done.stderr.decode()}")
     return took
 
