@@ -2,7 +2,8 @@
 
 - Fit: `plan`, `fit`, `fit_without_privacy`, `fit_federated`, `federated_study`, and the
   scikit-learn estimators `PrivateBayesClassifier` and `PrivateBayesRegressor`.
-- Before a fit: `forecast` with a `Scenario` says what a budget will buy; `tune` searches for settings.
+- Before a fit: `explore` takes a `Look` at counts, means and quantiles; `forecast` with a `Scenario` says what a
+  budget will buy; `tune` searches for settings.
 - Budgets: `Budget`, `Ledger`; more in `tacit.accounting`.
 - Data: `Schema` with the columns `Number`, `Count`, `Binary`, `Category` and `Date`; `private_scales`;
   `Rows` for models without a schema.

@@ -5,11 +5,13 @@ from . import models as models
 from .accounting.budget import Budget as Budget
 from .accounting.ledger import Ledger as Ledger
 from .api.audit import audit as audit
+from .api.explore import explore as explore
 from .api.federated import federated_study as federated_study
 from .api.federated import fit_federated as fit_federated
 from .api.fit import fit as fit
 from .api.fit import fit_without_privacy as fit_without_privacy
 from .api.forecast import forecast as forecast
+from .api.look import Look as Look
 from .api.plan import Plan as Plan
 from .api.plan import plan as plan
 from .api.scales import private_scales as private_scales

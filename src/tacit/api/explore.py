@@ -19,18 +19,16 @@ from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.look import Look
-from tacit.api.plan import ASSUMPTIONS, check_ledger, fit_assumptions
+from tacit.api.release import run_release
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
-from tacit.errors import Interrupted, InvalidArgument
+from tacit.errors import InvalidArgument
 from tacit.inference.table_estimates import ReleasedTables
 from tacit.inference.tables import CountedColumn, Table, TableRelease, sorted_table
-from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.mechanisms import NoisySums
-from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
+from tacit.results.statement import UNIT_PLURALS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,10 +42,7 @@ _PUBLIC = (
     "column names, types and shapes",
     "bounds and levels of the schema",
 )
-_ASSUMPTIONS = (
-    "no number in the schema, the tables or their bins was computed from these data",
-    ASSUMPTIONS[1],
-)
+_ASSUMPTION = "no number in the schema, the tables or their bins was computed from these data"
 
 
 def explore(
@@ -98,27 +93,20 @@ def explore(
     plan = plan_look(
         schema, tables=tables, by=by, bins=bins, count=count, epsilon=epsilon, delta=delta, budget=budget
     )  # fmt: skip
-    if seed is not None:
-        _validate.count("seed", seed, least=0)
     names = [each.name for each in plan.release.columns]
     rows = Rows.from_encoded(*_in_own_units(schema, names).encode(data, names, keep_missing=True))
-    if ledger is not None:
-        check_ledger(ledger, [plan.budget], [rows])
-    gate = open_gate(rows, plan.mechanism, Randomness(seed))
-    plan.release.check(gate)
-    receipt = None
-    if ledger is not None:
-        receipt = ledger.charge(plan.mechanism.event, plan.budget, label=plan.label(label))
-    statement = plan.statement(gate)
-    if receipt is not None:
-        statement = replace(statement, budget_before=receipt.before, budget_left=receipt.left)
-    try:
-        released = plan.release.run(gate)
-    except KeyboardInterrupt as error:
-        raise Interrupted(
-            "Interrupted. The release counts as spent: its ledger, if any, was charged before it started, and charges are "
-            f"not refunded.\n{statement}"
-        ) from error
+    released, statement = run_release(
+        plan.release,
+        rows,
+        plan.mechanism,
+        plan.budget,
+        schema=schema,
+        public=_PUBLIC,
+        assumption=_ASSUMPTION,
+        label=plan.label(label),
+        ledger=ledger,
+        seed=seed,
+    )
     return Look(
         schema=schema,
         tables=plan.tables,
@@ -202,19 +190,6 @@ class LookPlan:
         """What a ledger's entry says of the release: its tables, and a note."""
         said = f"tables of {'; '.join(' by '.join(each) for each in self.tables)}"
         return clean_text(said if note is None else f"{said}; {note}")
-
-    def statement(self, gate: Gate) -> PrivacyStatement:
-        """What the release costs, and what is public."""
-        return PrivacyStatement(
-            event=self.mechanism.event,
-            delta=self.budget.delta,
-            adjacency=self.budget.adjacency,
-            unit=gate.unit,
-            public=_PUBLIC,
-            assumptions=fit_assumptions(self.schema, _ASSUMPTIONS),
-            seeded=gate.seeded,
-            asked=self.budget.epsilon,
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""

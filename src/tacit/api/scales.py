@@ -7,14 +7,13 @@ from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
-from tacit.api.plan import check_ledger
+from tacit.api.release import run_release
 from tacit.api.rows import encode_rows
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Released, Schema
 from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.column_scales import ScaleMethod, ScaleRelease
-from tacit.privacy.gate import Gate
 
 
 def private_scales(
@@ -59,12 +58,19 @@ def private_scales(
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     bounded = schema.with_columns({name: _check_number(name, schema[name]) for name in chosen})
     rows, what = encode_rows(bounded, chosen, data), ScaleRelease(columns=chosen, by=by)
-    plan = what.calibrate(budget)
-    spent = cost(plan.event, budget)
-    if ledger is not None:
-        check_ledger(ledger, [budget], [rows])
-        ledger.charge(plan.event, budget, label=f"scales of {', '.join(chosen)}, by {by}")
-    found = what.run(Gate(rows, plan))
+    mechanism = what.calibrate(budget)
+    spent = cost(mechanism.event, budget)
+    found, _ = run_release(
+        what,
+        rows,
+        mechanism,
+        budget,
+        schema=schema,
+        public=("bounds and levels of the schema",),
+        assumption="no number in the schema was computed from these data",
+        label=f"scales of {', '.join(chosen)}, by {by}",
+        ledger=ledger,
+    )
     kinds = {
         name: _with_scale(_check_number(name, schema[name]), centre, spread)
         for name, centre, spread in zip(chosen, *found, strict=True)

@@ -17,7 +17,7 @@ from tacit._typing import Floats
 from tacit.accounting import Budget, calibrate
 from tacit.inference.method import no_inputs
 from tacit.models.base import Row
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.trace import Step
 
@@ -69,6 +69,14 @@ class ScaleRelease:
             dimension=dimension,
             batch_bound=_BATCH_BOUND,
         )
+
+    def check(self, gate: Gate) -> None:
+        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
+        edge = jnp.zeros((len(_QUANTILE_LEVELS), len(self.columns)))
+        if self.by == "moments":
+            check(_moments_step(self.columns), jnp.zeros(()), no_inputs(0, 1)[0], gate)
+        else:
+            check(_bisection_step(self.columns), (edge, edge), no_inputs(0, 1)[0], gate)
 
     def run(self, gate: Gate) -> ColumnScales:
         """Centres and spreads, from what the gate releases."""
