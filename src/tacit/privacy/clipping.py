@@ -165,7 +165,7 @@ def partial_sums(units: jax.Array, present: jax.Array, lattice: Lattice) -> jax.
 def add_noise(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Lattice) -> jax.Array:
     """The sum of the parts, plus noise, as integers; then as real numbers, unless the lattice says otherwise.
 
-    NDArray[np.int64] wrap around rather than round: that, like the final scaling, is a function of
+    Integers wrap around rather than round: that, like the final scaling, is a function of
     (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
     if not lattice.wide:
