@@ -443,17 +443,15 @@ def test_commands_end_with_two_and_a_sentence(path, tmp_path, capsys, monkeypatc
     for command in (["show", "none.db"], ["adopt", "none.db"], ["adopt", str(path)]):
         assert main(["ledger", *command]) == 2
         assert capsys.readouterr().err.startswith("Error: ")
-    assert (
-        main(["ledger", "new", str(path), "--epsilon", "1", "--delta", "1e-6", "--unit", "row"])
-        == 2
-    )
+    new = ["ledger", "new", str(path), "--epsilon", "1", "--delta", "1e-6", "--unit", "row"]
+    assert main(new) == 2
     assert "exists" in capsys.readouterr().err
     end = locked(path)
     assert main(["ledger", "show", str(path)]) == 2
     assert "locked by another process" in capsys.readouterr().err
     end()
     path.unlink()
-    assert main(["ledger", "new", str(path), "--epsilon", "1", "--delta", "1e-6"]) == 2
+    assert main(new) == 2
     assert "its mark file is still there" in capsys.readouterr().err
 
 
