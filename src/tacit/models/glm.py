@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
@@ -21,11 +22,11 @@ from scipy import special
 from tacit import _validate
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
+from tacit.models.base import Row, UnitWeights
 from tacit.models.design import Group, Term, build_design
 from tacit.models.distributions import Ordered, Rescaled, Weighted
 from tacit.models.families import (
     CUTPOINT,
-    DROP_OUT,
     FAMILIES,
     LOG_HAZARD,
     AuxiliaryParameter,
@@ -34,7 +35,6 @@ from tacit.models.families import (
     Outcome,
     Predictor,
     PredictorScales,
-    follow_up,
 )
 from tacit.models.formula import (
     Columns,
@@ -181,7 +181,6 @@ def prior_interval(prior: dist.Distribution) -> tuple[str, float | None, float |
 
 INTERCEPT = "Intercept"
 _ROW_PLATE = "rows of the table"
-FOLLOW_UP = "end of follow-up"
 # Unit of the logarithm of a spread, whose gradient is longer than that of a coefficient.
 _LOG_SCALE_UNIT = 0.3
 
@@ -203,6 +202,7 @@ class GLMFunction:
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
         "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "auxiliary", "labels", "columns", "spec",
+        "weights",
     )  # fmt: skip
 
     @cached_property
@@ -291,12 +291,10 @@ class GLMFunction:
             eta = eta + (value[:, None] if several else value)
         given = Predictor(self.outcome, self.link, eta, auxiliary, columns)
         fn = self.family.distribution(given)
-        observed = {self.outcome.name: (fn, self.outcome.read(columns))}
-        if DROP_OUT.name in auxiliary:
-            observed[FOLLOW_UP] = follow_up(given, fn)
         with numpyro.plate(_ROW_PLATE, count):
-            for name, (each, value) in observed.items():
-                numpyro.sample(name, self._weighted(each, columns), obs=value)
+            numpyro.sample(
+                self.outcome.name, self._weighted(fn, columns), obs=self.outcome.read(columns)
+            )
 
     def _auxiliary(self, name: str) -> jax.Array:
         """A parameter beside the coefficients."""
@@ -309,7 +307,22 @@ class GLMFunction:
     def _weighted(self, fn: Distribution, columns: Columns) -> Distribution:
         """A distribution whose log density counts as often as the row's weight says."""
         weight = self.outcome.weight
-        return fn if weight is None else Weighted(fn, weight(columns))
+        return fn if weight is None else Weighted(fn, weight.read(columns))
+
+    @cached_property
+    def weights(self) -> UnitWeights | None:
+        """The weights of units; None if the formula has none."""
+        weight = self.outcome.weight
+        if weight is None:
+            return None
+        ends = np.linspace(weight.low, weight.high, 101)
+        typical = float((ends**2).sum() / ends.sum())
+
+        def relative(rows: Row, present: jax.Array) -> jax.Array:
+            each = jnp.where(present, jnp.asarray(weight.read(rows)), 0.0)
+            return (each**2).sum() / jnp.maximum(each.sum(), 1e-6 * typical) / typical
+
+        return UnitWeights(typical, relative)
 
     def _baseline(self, centre: jax.Array | float) -> jax.Array:
         """What takes the place of the intercept, fitted at the middle of all columns as that is."""

@@ -5,6 +5,7 @@ It is a column, a level of one, ``p(successes, trials)``, or a time that may be 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -105,7 +106,9 @@ def _weighted_outcome(outcome: Outcome, node: Node, schema: Schema) -> Outcome:
         )
     return outcome._replace(
         columns=outcome.columns | weight.columns,
-        weight=lambda c: jnp.clip(weight.read(c), weight.low, weight.high),
+        weight=replace(
+            weight, read=lambda c: jnp.clip(jnp.asarray(weight.read(c)), weight.low, weight.high)
+        ),
         description=f"{outcome.description}, weighted by {format_node(node)}",
     )
 
