@@ -97,6 +97,7 @@ class UnitModel:
         labels: Names for the entries of array parameters, axis by axis.
         discrete: Coordinates of the vector that hold whole numbers.
         has_person_effects: Whether rows of a person share an effect that is integrated out.
+        may_be_missing: Columns that the model integrates out where they are missing; rows without them are kept.
         weights: What the log-likelihood of each unit is multiplied by; None if nothing.
         interpretation: How to interpret the parameters, if the model says so.
         user_functions: Functions and objects of the user, to be searched for captured data.
@@ -122,6 +123,7 @@ class UnitModel:
     labels: Labels = field(default_factory=dict)
     discrete: DiscreteCoordinates = ()
     has_person_effects: bool = False
+    may_be_missing: tuple[str, ...] = ()
     weights: UnitWeights | None = None
     interpretation: Interpretation | None = None
     user_functions: tuple[object, ...] = ()
