@@ -603,7 +603,7 @@ def times(family, left, limit, see=None):
     """Times of at most 10 of another family, seen as ``see`` says of the times and the ends of follow-up."""
     priors = {
         "weibull_ph": {"Intercept": ("normal", 0.5, 0.5), "alpha": ("lognormal", 0.3, 0.4)},
-        "lognormal": {"Intercept": ("normal", 1.2, 0.5), "sigma": ("halfnormal", 1.0)},
+        "lognormal": {"Intercept": ("normal", 1.2, 0.5), "sigma": ("lognormal", -0.3, 0.5)},
         "piecewise_exponential": {"log_hazard": ("normal", -1.8, 0.5)},
     }[family]
 
@@ -611,7 +611,7 @@ def times(family, left, limit, see=None):
         if family == "piecewise_exponential":
             return {"log_hazard": rng.normal(-1.8, 0.5, 4)}
         if family == "lognormal":
-            return {"Intercept": rng.normal(1.2, 0.5), "sigma": abs(rng.normal()) + 1e-3}
+            return {"Intercept": rng.normal(1.2, 0.5), "sigma": np.exp(rng.normal(-0.3, 0.5))}
         return {"Intercept": rng.normal(0.5, 0.5), "alpha": np.exp(rng.normal(0.3, 0.4))}
 
     def outcome(rng, terms, truth):
@@ -633,13 +633,15 @@ def times(family, left, limit, see=None):
         return {"time": np.minimum(time, end), "event": (time <= end).astype(int)}
 
     columns = {name: kind for name, kind in TIME_COLUMNS.items() if name in left}
+    if see is detection:  # no measurement is cut off
+        columns["time"] = tacit.Number(0, 200)
     return by_family(left, family, columns, priors, prior, outcome)
 
 
 def detection(_, time, __):
     """Numbers below 2 are only known to be below."""
     return {
-        "time": np.maximum(np.minimum(time, 10), 2.0),
+        "time": np.maximum(time, 2.0),
         "detected": np.where(time < 2, "left", "none"),
     }
 

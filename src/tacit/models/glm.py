@@ -41,6 +41,8 @@ from tacit.models.formula import (
     Columns,
     Expression,
     ParsedFormula,
+    format_node,
+    split_weights,
     unknown_name_error,
 )
 from tacit.models.formula_parser import parse_formula
@@ -413,10 +415,17 @@ def interpret_glm(formula: str, function: GLMFunction, priors: Priors) -> Interp
         reference=_reference_values(function.terms),
         bounds=(float(outcome.column.low), float(outcome.column.high)) if measured else None,
         parameters=_parameter_meanings(function, priors, ratio=scale.ratio is not None),
-        notes=tuple(
-            f"Where {each.name} is missing, it is {each.text}." for each in function.missing
+        notes=(
+            *_weight_notes(formula),
+            *(f"Where {each.name} is missing, it is {each.text}." for each in function.missing),
         ),
     )
+
+
+def _weight_notes(formula: str) -> tuple[str, ...]:
+    """How rows are weighted, if they are."""
+    _, weight = split_weights(parse_formula(formula).response)
+    return () if weight is None else (f"Rows are weighted by {format_node(weight)}.",)
 
 
 def describe_parameter(function: GLMFunction, name: str) -> str:
