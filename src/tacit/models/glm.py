@@ -732,8 +732,9 @@ def glm(
         formula: The formula, such as ``"readmitted ~ age + C(ward)"``.
         family: ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``,
             ``"negativebinomial"``, ``"zero_inflated_poisson"``,
-            ``"zero_inflated_negativebinomial"``, ``"gamma"``, ``"beta"``, ``"weibull"``,
-            ``"categorical"`` or ``"ordinal"``. By default chosen by the kind of the outcome:
+            ``"zero_inflated_negativebinomial"``, ``"gamma"``, ``"beta"``, ``"lognormal"``,
+            ``"weibull"``, ``"weibull_ph"``, ``"piecewise_exponential"``, ``"categorical"`` or
+            ``"ordinal"``. By default chosen by the kind of the outcome:
             Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`, categorical for
             `Category`, binomial for ``p(successes, trials)`` and Weibull for
             ``censored(time, event)``.
