@@ -735,12 +735,15 @@ CASES: dict[str, Callable[[], Case]] = {
     "weibull-ph": lambda: times("weibull_ph", "censored(time, event)", drop_out),
     "weibull-ph-entry": lambda: times("weibull_ph", "censored(time, event)", spread_entry),
     "weibull-ph-visits": lambda: times(
+        "weibull_ph", "censored(time, upper, status, 1)", late_entry, visits
+    ),
+    "weibull-ph-intervals": lambda: times(
         "weibull_ph", "censored(time, upper, status)", late_entry, visits
     ),
     "piecewise": lambda: times("piecewise_exponential", "censored(time, event)", drop_out),
     "lognormal": lambda: times("lognormal", "censored(time, event)", drop_out),
     "lognormal-detected": lambda: times(
-        "lognormal", "censored(time, detected)", study_ends, detection
+        "lognormal", "censored(time, detected, 2)", study_ends, detection
     ),
     "weighted": weighted,
     "missing": lambda: missing("bernoulli"),

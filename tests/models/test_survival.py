@@ -353,7 +353,7 @@ def test_a_fit_without_privacy_is_what_maximum_likelihood_finds(name, exact):
 LEFTS = {
     "weibull_ph": "censored(time, died)",
     "piecewise_exponential": "censored(time, upper, status)",
-    "lognormal": "censored(time, limited)",
+    "lognormal": "censored(time, limited, 3)",
     "weibull": "censored(time, examined)",
 }
 
@@ -396,8 +396,8 @@ def test_drawn_outcomes_have_scores_of_mean_zero(family):
         ("censored(time, wide, status) ~ x", "lognormal", "declare the same longest time"),
         ("censored(time, ward, status) ~ x", "weibull", "must be among"),
         ("censored(time, upper, status, 1, 2) ~ x", "weibull", "needs a time as its outcome"),
-        ("censored(time, examined, 3) ~ x", "weibull", "leave it out"),
-        ("censored(time, known, 3) ~ x", "weibull", "leave it out"),
+        ("censored(time, examined, 3) ~ x", "weibull", "too many parts"),
+        ("censored(time, known) ~ x", "weibull", r"as in censored\(time, known, 0.5\)"),
         ("censored(time, died, cuts=4) ~ x", "weibull_ph", "needs a time as its outcome"),
         ("censored(time, died, cuts=c(4, 12)) ~ x", "piecewise_exponential", "lie between 0 and"),
         ("time ~ 0 + x", "piecewise_exponential", "hazards of intervals in the place"),
