@@ -116,7 +116,7 @@ def true_positive_rate(
     end = 1.0
     while end < _MAX_EPSILON and chosen.delta(event, end, adjacency) > 0.1 * level:
         end *= 2
-    found = minimize_scalar(bound, bounds=(0.0, end), method="bounded", options={"xatol": 1e-4})
+    found = minimize_scalar(bound, bounds=(0.0, end), method="bounded", options={"xatol": 0.01})
     return float(min(found.fun, bound(0.0), 1.0))
 
 
