@@ -25,7 +25,7 @@ from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve, events
 from tacit.accounting.accountants import costs
 from tacit.accounting.budget import percent_rounded_up
 from tacit.accounting.events import DpEvent
-from tacit.accounting.meaning import event_meaning
+from tacit.accounting.meaning import curve_meaning
 from tacit.errors import InvalidArgument, UnsupportedEvent
 
 
@@ -315,12 +315,10 @@ class PrivacyStatement:
     @cached_property
     def attack(self) -> str | None:
         """What an attacker can do at most, by the whole privacy curve, in a sentence; None if no bound is known."""
-        if self.event is None:
+        curve = self.curves_shown[self.adjacency]
+        if self.advantage is None or curve is None:
             return None
-        try:
-            found = event_meaning(self.event, self.adjacency)
-        except UnsupportedEvent:
-            return None
+        found = curve_meaning(self.advantage, curve)
         first, second = map(percent_rounded_up, found.true_positive_rates)
         return (
             f"By this run's whole privacy curve, the guess is right at most {percent_rounded_up(found.best_guess)} of the "
