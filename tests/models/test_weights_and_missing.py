@@ -12,6 +12,8 @@ from single_rows import row_log_likelihood, simulate_row
 import tacit
 from tacit.api.rows import model_rows
 from tacit.errors import InvalidArgument
+from tacit.inference.score_contributions import ScoreQuery, contribution_of_scores
+from tacit.inference.scoring_rounds import LATE_SHARES
 from tacit.models.front_ends import adapt_model
 
 SCHEMA = tacit.Schema(
@@ -201,3 +203,17 @@ def test_statistics_do_not_suffice_for_weights_and_missing_predictors(formula):
             budget=tacit.Budget(1, 1e-6),
             method=tacit.Statistics(),
         )
+
+
+def test_no_weight_makes_a_unit_add_more():
+    """Slopes are divided by the weight before they are bounded, whatever the weight."""
+    rng, size = np.random.default_rng(0), 3
+    clip = np.sqrt(size)
+    query = ScoreQuery(
+        np.zeros(size), np.eye(size), clip, clip, 2 * size, 1.5 * size, 0.0,
+        np.sqrt(LATE_SHARES), None,
+    )  # fmt: skip
+    scores = 10.0 ** rng.uniform(-4, 4, (300, 1, 1)) * rng.normal(size=(300, 5, size))
+    weights = np.append(0.0, 10.0 ** rng.uniform(-12, 6, 299))
+    found = jax.vmap(partial(contribution_of_scores, query))(scores, weights)
+    assert np.linalg.norm(found, axis=1).max() <= 1 + 1e-5
