@@ -391,7 +391,7 @@ def by_formula(formula, family, columns, priors, draw):
     schema = tacit.Schema(columns)
     model = tacit.glm(formula, family=family, schema=schema, priors=priors)
     known, _ = draw(np.random.default_rng(0), 5)
-    signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out")}
+    signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out", "sigma")}
     names = [signs.get(name, name) for name in model.function.order if name in known]
     return Case(model, schema, draw, plain(*names))
 
@@ -579,6 +579,119 @@ def drop_out(rng, size):
     return rng.exponential(4.0, size)
 
 
+def visits(_, lower, upper):
+    """Times that are known to lie between two visits, a year apart; follow-up ends at one of them."""
+    before, last = np.floor(lower), np.floor(upper)
+    gone = before + 1 > last
+    return {
+        "time": np.where(gone, np.maximum(last, 1e-3), before),
+        "upper": np.where(gone, 0.0, before + 1),
+        "status": np.where(gone, "right", "interval"),
+    }
+
+
+TIME_COLUMNS = {
+    "time": tacit.Number(0, 10),
+    "upper": tacit.Number(0, 10),
+    "event": tacit.Binary(),
+    "status": tacit.Category(["none", "right", "interval"]),
+    "detected": tacit.Category(["none", "left"]),
+}
+
+
+def times(family, left, limit, see=None):
+    """Times of at most 10 of another family, seen as ``see`` says of the times and the ends of follow-up."""
+    priors = {
+        "weibull_ph": {"Intercept": ("normal", 0.5, 0.5), "alpha": ("lognormal", 0.3, 0.4)},
+        "lognormal": {"Intercept": ("normal", 1.2, 0.5), "sigma": ("lognormal", -0.3, 0.5)},
+        "piecewise_exponential": {"log_hazard": ("normal", -1.8, 0.5)},
+    }[family]
+
+    def prior(rng):
+        if family == "piecewise_exponential":
+            return {"log_hazard": rng.normal(-1.8, 0.5, 4)}
+        if family == "lognormal":
+            return {"Intercept": rng.normal(1.2, 0.5), "sigma": np.exp(rng.normal(-0.3, 0.5))}
+        return {"Intercept": rng.normal(0.5, 0.5), "alpha": np.exp(rng.normal(0.3, 0.4))}
+
+    def outcome(rng, terms, truth):
+        size = len(terms)
+        wanted = rng.exponential(size=size)
+        if family == "lognormal":
+            time = np.exp(truth["Intercept"] + terms + truth["sigma"] * rng.normal(size=size))
+        elif family == "weibull_ph":
+            time = 10 * (wanted / np.exp(truth["Intercept"] + terms)) ** (1 / truth["alpha"])
+        else:
+            hazard = np.exp(truth["log_hazard"] + terms[:, None])
+            passed = np.cumsum(2.5 * hazard, axis=1)
+            at = np.minimum((passed < wanted[:, None]).sum(axis=1), 3)
+            before = np.where(at > 0, passed[np.arange(size), at - 1], 0.0)
+            time = 2.5 * at + (wanted - before) / hazard[np.arange(size), at]
+        end = np.minimum(limit(rng, size), 10.0)
+        if see is not None:
+            return see(rng, time, end)
+        return {"time": np.minimum(time, end), "event": (time <= end).astype(int)}
+
+    columns = {name: kind for name, kind in TIME_COLUMNS.items() if name in left}
+    if see is detection:  # no measurement is cut off
+        columns["time"] = tacit.Number(0, 200)
+    return by_family(left, family, columns, priors, prior, outcome)
+
+
+def detection(_, time, __):
+    """Numbers below 2 are only known to be below."""
+    return {
+        "time": np.maximum(time, 2.0),
+        "detected": np.where(time < 2, "left", "none"),
+    }
+
+
+def weighted():
+    """Weights as those of a survey, which say nothing about the outcome."""
+
+    def outcome(rng, terms, truth):
+        weight = np.clip(rng.gamma(4, 1 / 4, len(terms)), 0, 4)
+        return {"w": weight, "y": happens(rng, truth["Intercept"] + terms)}
+
+    return by_family(
+        "weighted(y, w)",
+        "bernoulli",
+        {"w": tacit.Number(0, 4), "y": tacit.Binary()},
+        {"Intercept": ("normal", 0, 1)},
+        lambda rng: {"Intercept": rng.normal()},
+        outcome,
+    )
+
+
+def missing(family):
+    """A predictor of which three in ten values are missing, and which depends on the other one."""
+
+    def draw(rng, size):
+        truth = {"Intercept": rng.normal(), "u": rng.normal(), "v": rng.normal()}
+        v = rng.uniform(-1, 1, size)
+        u = rng.normal(0.3 * v, 0.35)
+        eta = truth["Intercept"] + truth["u"] * u + truth["v"] * v
+        if family == "gaussian":
+            truth["sigma"] = np.exp(rng.normal(-0.7, 0.3))
+            y = eta + truth["sigma"] * rng.normal(size=size)
+        else:
+            y = happens(rng, eta)
+        return truth, {"u": np.where(rng.random(size) < 0.3, np.nan, u), "v": v, "y": y}
+
+    outcome = tacit.Number(-5, 5) if family == "gaussian" else tacit.Binary()
+    columns = {"u": tacit.Number(-1.5, 1.5), "v": tacit.Number(-1, 1), "y": outcome}
+    priors = {"Intercept": ("normal", 0, 1), "u": ("normal", 0, 1.5), "v": ("normal", 0, 1)}
+    if family == "gaussian":
+        priors["sigma"] = ("lognormal", -0.7, 0.3)
+    case = by_formula("y ~ mi(u, 0.3 * v, 0.35) + v", family, columns, priors, draw)
+
+    def scaled(rng, size):  # the coefficient of u is for half of its range
+        truth, table = draw(rng, size)
+        return {**truth, "u": 1.5 * truth["u"]}, table
+
+    return replace(case, draw=scaled)
+
+
 # Models that are wrong about their tables.
 WRONG: dict[str, Callable[[], Case]] = {
     "outliers": lambda: linear(outliers=0.05),
@@ -619,5 +732,21 @@ CASES: dict[str, Callable[[], Case]] = {
     "weibull-late": lambda: weibull("censored(time, event)", late_entry),
     "weibull-end": lambda: weibull("censored(time, event)", study_ends),
     "weibull-known": lambda: weibull("censored(time, event, end)", drop_out),
+    "weibull-ph": lambda: times("weibull_ph", "censored(time, event)", drop_out),
+    "weibull-ph-entry": lambda: times("weibull_ph", "censored(time, event)", spread_entry),
+    "weibull-ph-visits": lambda: times(
+        "weibull_ph", "censored(time, upper, status, 1)", late_entry, visits
+    ),
+    "weibull-ph-intervals": lambda: times(
+        "weibull_ph", "censored(time, upper, status)", late_entry, visits
+    ),
+    "piecewise": lambda: times("piecewise_exponential", "censored(time, event)", drop_out),
+    "lognormal": lambda: times("lognormal", "censored(time, event)", drop_out),
+    "lognormal-detected": lambda: times(
+        "lognormal", "censored(time, detected, 2)", study_ends, detection
+    ),
+    "weighted": weighted,
+    "missing": lambda: missing("bernoulli"),
+    "missing-linear": lambda: missing("gaussian"),
     **WRONG,
 }

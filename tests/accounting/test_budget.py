@@ -144,3 +144,12 @@ def test_advantages_are_checked():
             Budget(advantage=wrong)
     with pytest.raises(InvalidArgument, match="Pass an epsilon"):
         Budget()
+
+
+def test_points_of_a_curve_bound_an_attacker_nearly_as_well_as_all_of_it():
+    for event in (events.sampled_gaussian(4.0, 1.0, 1), events.sampled_gaussian(1.0, 0.05, 40)):
+        whole = meaning.event_meaning(event)
+        curve = PLD().curve(event, "add-remove", tuple(10.0**-k for k in range(12, 0, -1)))
+        some = meaning.curve_meaning(whole.advantage, curve)
+        for rough, tight in zip(some.true_positive_rates, whole.true_positive_rates, strict=True):
+            assert tight - 1e-6 <= rough <= 1.1 * tight

@@ -850,6 +850,13 @@ _OF_SCORES = [
         SCORES + "no_unit_adds_more_than_the_clip_whatever_it_holds[linear-5]",
     ),
     fault(
+        "slopes of weighted units that are bounded before they are divided by the weight",
+        "tacit.inference.score_contributions:contribution_of_scores",
+        "given.max_slope).mean() / given.max_slope",
+        "given.max_slope).mean() / given.max_slope / (1.0 if weight is None else jnp.maximum(weight, 1e-6))",
+        "models/test_weights_and_missing.py::test_no_weight_makes_a_unit_add_more",
+    ),
+    fault(
         "slopes by direction without a bound",
         "tacit.inference.score_contributions:contribution_of_scores",
         "each / jnp.maximum(jnp.linalg.norm(each), given.max_direction_slope)",

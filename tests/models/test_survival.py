@@ -12,6 +12,7 @@ from single_rows import row_log_likelihood, simulate_row
 
 import tacit
 from tacit.errors import InvalidArgument
+from tacit.inference.score_contributions import ScoreQuery, contribution_of_scores, drawn_scores
 from tacit.models.distributions import fast_sample
 from tacit.models.families import Predictor
 from tacit.models.front_ends import adapt_model
@@ -21,7 +22,6 @@ from tacit.models.survival import (
     LogNormalTimes,
     PiecewiseExponentialTimes,
     WeibullTimes,
-    end_of_follow_up,
 )
 from tacit.results import effects, predictive
 
@@ -96,17 +96,16 @@ def weibull_study(size, rng):
 
 
 def test_what_a_study_sees_is_drawn_like_what_it_saw():
-    """Own and drawn pairs have one distribution, if the end of follow-up is known for all rows or for some."""
+    """Own and drawn pairs have one distribution, if the end of follow-up is known and if it has one of its own."""
     rng, size = np.random.default_rng(9), 40_000
     time, end = weibull_study(size, rng)
     own = np.where(time <= end, time, end), np.where(time <= end, time, np.inf)
     leaving = WeibullTimes(np.full(size, np.log(4.0)), np.full(size, 1.5))
-    guessed = end_of_follow_up(np.stack(own, axis=-1), leaving, HIGH, rng.uniform(size=size))
-    assert stats.ks_2samp(np.asarray(guessed), end).statistic < 2.5 / np.sqrt(size)
     times = WeibullTimes(np.full(size, np.log(2.5)), np.full(size, 1.3))
-    for limit in (end, guessed):
-        fn = CensoredTimes(times, (1e-3, HIGH), FollowUp(limit=limit))
-        again = np.asarray(fast_sample(fn, jax.random.key(1)))
+    for observed in (FollowUp(limit=end), FollowUp(leaving=leaving)):
+        again = np.asarray(
+            fast_sample(CensoredTimes(times, (1e-3, HIGH), observed), jax.random.key(1))
+        )
         for event in (True, False):
             one, other = (
                 own[0][np.isfinite(own[1]) == event],
@@ -114,6 +113,71 @@ def test_what_a_study_sees_is_drawn_like_what_it_saw():
             )
             assert len(one) == pytest.approx(len(other[:, 0]), rel=0.03)
             assert stats.ks_2samp(one, other[:, 0]).statistic < 3.5 / np.sqrt(size)
+
+
+def test_ends_of_follow_up_are_competing_events():
+    """The density of a pair is that of the time and of who left, which is nobody at the end of the study."""
+    pairs = [(1.7, 1.7), (2.0, np.inf), (HIGH, np.inf), (1.2, 3.1), (0.0, 0.8)]
+    left = stats.weibull_min(1.5, scale=4.0)
+    expected = [
+        left.logsf(1.7),
+        left.logpdf(2.0),
+        left.logsf(HIGH),
+        left.logsf(3.1),
+        left.logsf(0.8),
+    ]
+    times, leaving = (
+        WeibullTimes(np.full(5, np.log(scale)), np.full(5, shape))
+        for scale, shape in ((2.5, 1.3), (4.0, 1.5))
+    )
+    alone, both = (
+        CensoredTimes(times, (1e-3, HIGH), each, in_intervals=True).log_prob(jnp.asarray(pairs))
+        for each in (FollowUp(), FollowUp(leaving=leaving))
+    )
+    assert np.allclose(both - alone, expected, rtol=1e-4)
+
+
+def query_for_extremes(size):
+    """A query of which only the part about extreme outcomes is released, the last but one."""
+    shares, clip = np.eye(9)[7], np.sqrt(size)
+    return ScoreQuery(np.zeros(size), np.eye(size), clip, clip, 2.0, 1.5, 0.0, shares, None)
+
+
+def test_an_own_outcome_is_extreme_as_often_as_a_drawn_one():
+    """Own and drawn outcomes are exchangeable, which clipping relies on."""
+    rng, size = np.random.default_rng(2), 6000
+    x = rng.uniform(-2, 2, size)
+    time = 10 * (rng.exponential(size=size) / np.exp(0.4 + 0.5 * x)) ** (1 / 1.5)
+    end = np.minimum(rng.exponential(8.0, size), 10)
+    died = np.where(time <= end, "dead", "alive")
+    formula = "censored(time, died) ~ x"
+    model = adapt_model(tacit.glm(formula, family="weibull_ph", schema=SCHEMA), SCHEMA)
+    table = {"time": np.minimum(time, end), "x": x, "died": died}
+    rows = SCHEMA.encode(table, model.columns).columns
+    truth = {"Intercept": 0.4, "x": 1.0, "alpha": 1.5, "drop_out": 1 / 8, "drop_out_shape": 1.0}
+    vector = model.unconstrain(truth)
+
+    @jax.jit
+    @jax.vmap
+    def scores(key, row):
+        unit = {name: value[None] for name, value in row.items()}, jnp.ones(1, bool), None
+        own = jax.grad(model.log_likelihood)(vector, *unit)
+        return jnp.concatenate([own[None], drawn_scores(model, vector, *unit, key, 6)])
+
+    found = np.asarray(scores(jax.random.split(jax.random.key(0), size), rows), np.float64)
+    root = np.linalg.cholesky(np.linalg.inv(np.cov(found[:, 1].T)))
+    query = query_for_extremes(model.dimension)
+    parts = jax.vmap(lambda each: contribution_of_scores(query, each))(found @ root)
+    extreme = np.asarray(parts)[:, -2]  # of own outcomes, less that of drawn ones
+    assert abs(extreme.mean()) < 4 * extreme.std() / np.sqrt(size)
+
+
+def test_outcomes_that_differ_by_rounding_are_not_extreme():
+    scores = np.ones((7, 3), np.float32)
+    scores[0] += 2e-7
+    assert contribution_of_scores(query_for_extremes(3), jnp.asarray(scores))[-2] == 0
+    scores[0] += 5
+    assert contribution_of_scores(query_for_extremes(3), jnp.asarray(scores))[-2] == 1
 
 
 def test_visits_and_limits_of_detection_are_drawn_as_intervals():
@@ -289,7 +353,7 @@ def test_a_fit_without_privacy_is_what_maximum_likelihood_finds(name, exact):
 LEFTS = {
     "weibull_ph": "censored(time, died)",
     "piecewise_exponential": "censored(time, upper, status)",
-    "lognormal": "censored(time, limited)",
+    "lognormal": "censored(time, limited, 3)",
     "weibull": "censored(time, examined)",
 }
 
@@ -332,8 +396,8 @@ def test_drawn_outcomes_have_scores_of_mean_zero(family):
         ("censored(time, wide, status) ~ x", "lognormal", "declare the same longest time"),
         ("censored(time, ward, status) ~ x", "weibull", "must be among"),
         ("censored(time, upper, status, 1, 2) ~ x", "weibull", "needs a time as its outcome"),
-        ("censored(time, examined, 3) ~ x", "weibull", "leave it out"),
-        ("censored(time, known, 3) ~ x", "weibull", "leave it out"),
+        ("censored(time, examined, 3) ~ x", "weibull", "too many parts"),
+        ("censored(time, known) ~ x", "weibull", r"as in censored\(time, known, 0.5\)"),
         ("censored(time, died, cuts=4) ~ x", "weibull_ph", "needs a time as its outcome"),
         ("censored(time, died, cuts=c(4, 12)) ~ x", "piecewise_exponential", "lie between 0 and"),
         ("time ~ 0 + x", "piecewise_exponential", "hazards of intervals in the place"),

@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from tacit import _validate
-from tacit.accounting.accountants import PLD, Accountant
+from tacit.accounting.accountants import PLD, Accountant, Curve
 from tacit.accounting.budget import Adjacency, Budget
 from tacit.accounting.events import DpEvent
 
@@ -85,6 +85,13 @@ def event_meaning(
     return Meaning(chosen.delta(event, 0.0, adjacency), rates)
 
 
+def curve_meaning(advantage: float, curve: Curve) -> Meaning:
+    """What an attacker can do, by an advantage and some points of a privacy curve: at little cost, and hardly above `event_meaning`."""
+    points = [(0.0, advantage), *zip(curve.epsilons, curve.deltas, strict=True)]
+    rates = tuple(min(_bound(*each, rate) for each in points) for rate in FALSE_POSITIVE_RATES)
+    return Meaning(advantage, rates)
+
+
 def true_positive_rate(
     event: DpEvent,
     false_positive_rate: float,
@@ -116,7 +123,7 @@ def true_positive_rate(
     end = 1.0
     while end < _MAX_EPSILON and chosen.delta(event, end, adjacency) > 0.1 * level:
         end *= 2
-    found = minimize_scalar(bound, bounds=(0.0, end), method="bounded", options={"xatol": 1e-4})
+    found = minimize_scalar(bound, bounds=(0.0, end), method="bounded", options={"xatol": 0.01})
     return float(min(found.fun, bound(0.0), 1.0))
 
 

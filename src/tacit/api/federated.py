@@ -156,7 +156,8 @@ def method_and_target(
     chosen = method or default_federated_method(given)
     target: Target = chosen.target(given)
     if isinstance(target, PooledTarget) and schema is not None:
-        simulated = simulated_units(schema, model_columns(target.model, schema))
+        model = target.model
+        simulated = simulated_units(schema, model_columns(model, schema), model.may_be_missing)
         target = replace(target, simulated=simulated)
     return cast("FederatedMethod[Target]", chosen), target
 

@@ -470,9 +470,11 @@ class Plan:
         """What becomes of missing cells."""
         assert self.schema is not None
         names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
-        kept = [name for name in names if self.schema[name].missing != DROP]
+        integrated = self.model.may_be_missing
+        kept = [n for n in names if self.schema[n].missing != DROP or n in integrated]
         if len(kept) == len(names):
-            return "missing cells are replaced as declared"
+            how = "replaced or integrated out" if integrated else "replaced"
+            return f"missing cells are {how} as declared"
         but = f", but for missing {', '.join(kept)}" if kept else ""
         return f"rows with a missing cell are dropped{but}"
 
@@ -634,7 +636,8 @@ def plan(
         raise InvalidArgument("plan needs a tacit.Schema: the public facts about the columns.")
     adapted = adapt_model(model, schema)
     dummy = dummy_rows(adapted, schema, 1)
-    dummy.simulated = simulated_units(schema, model_columns(adapted, schema))
+    names = model_columns(adapted, schema)
+    dummy.simulated = simulated_units(schema, names, adapted.may_be_missing)
     method = choose_method(adapted, method, size, budget)
     if (
         method.by_gradients

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.columns import Column, mark_missing
 from tacit.data.schema import Schema
 from tacit.data.shards import ShardAssignment, check_distinct_files, read_shard_assignment
 from tacit.data.tables import TableLike
@@ -22,8 +23,8 @@ from tacit.privacy.rows import Rows, Units
 
 # What `tacit.fit` takes: a table, the paths of several files, or rows of a model without a schema.
 Data: TypeAlias = TableLike | list[str] | list[Path] | Rows
-# Rows that are simulated from the schema.
-_NUM_SIMULATED_ROWS = 1000
+# Rows that are simulated from the schema, and of how many values that may be missing one is.
+_NUM_SIMULATED_ROWS, _MISSING_EVERY = 1000, 5
 
 
 def model_columns(model: UnitModel, schema: Schema) -> tuple[str, ...]:
@@ -33,27 +34,34 @@ def model_columns(model: UnitModel, schema: Schema) -> tuple[str, ...]:
 
 def model_rows(model: UnitModel, schema: Schema, data: TableLike) -> Rows:
     """The private rows of a table, encoded by the schema."""
-    return encode_rows(schema, model_columns(model, schema), data)
+    return encode_rows(schema, model_columns(model, schema), data, model.may_be_missing)
 
 
-def encode_rows(schema: Schema, names: Sequence[str], data: TableLike) -> Rows:
-    """The private rows of some columns of a table, encoded by the schema."""
-    rows = Rows.from_encoded(*schema.encode(data, names))
-    rows.simulated = simulated_units(schema, names)
+def encode_rows(
+    schema: Schema, names: Sequence[str], data: TableLike, may_be_missing: Sequence[str] = ()
+) -> Rows:
+    """The private rows of some columns of a table, encoded by the schema; those without some columns are kept."""
+    rows = Rows.from_encoded(*schema.encode(data, names, keep_missing=may_be_missing))
+    rows.simulated = simulated_units(schema, names, may_be_missing)
     return rows
 
 
-def simulated_units(schema: Schema, names: Sequence[str]) -> Units:
+def simulated_units(
+    schema: Schema, names: Sequence[str], may_be_missing: Sequence[str] = ()
+) -> Units:
     """Units drawn from the schema alone, by a fixed seed.
 
-    Numbers are uniform within their bounds, one in ten at a bound; levels are equally frequent.
-    People have any number of rows up to the most that they may have.
+    Numbers are uniform within their bounds, one in ten at a bound; levels are equally frequent. Of what may be
+    missing, every fifth value is. People have any number of rows up to the most that they may have.
     """
+    people = max(1, _NUM_SIMULATED_ROWS // (schema.most_rows or 1))
+    columns = schema.dummy_rows(people * (schema.most_rows or 1), names)
+    for place, name in enumerate(may_be_missing):
+        present = (np.arange(len(columns[name])) + place) % _MISSING_EVERY > 0
+        columns[name] = mark_missing(Column(columns[name], present))
     if schema.most_rows is None:
-        return Units.single_rows(schema.dummy_rows(_NUM_SIMULATED_ROWS, names))
+        return Units.single_rows(columns)
     rng = np.random.default_rng(0)
-    people = max(1, _NUM_SIMULATED_ROWS // schema.most_rows)
-    columns = schema.dummy_rows(people * schema.most_rows, names)
     fields = {n: v.reshape(people, schema.most_rows, *v.shape[1:]) for n, v in columns.items()}
     number = rng.integers(1, schema.most_rows, people, endpoint=True)
     return Units(fields, np.arange(schema.most_rows) < number[:, None])
@@ -119,7 +127,11 @@ def read_files(
     else:
         held, number, shared = _assigned_shards(own, schema.person)
     names = model_columns(model, schema)
-    rows = {part: _read_file(schema, names, *each, tables=len(held)) for part, each in held.items()}
+    keep = model.may_be_missing
+    rows = {
+        part: _read_file(schema, names, *each, tables=len(held), may_be_missing=keep)
+        for part, each in held.items()
+    }
     return PartitionedRows(rows, number, processes, sha256(repr(shared).encode()).digest())
 
 
@@ -158,13 +170,14 @@ def _read_file(
     assignment: ShardAssignment | None,
     *,
     tables: int,
+    may_be_missing: Sequence[str],
 ) -> Rows:
     """The rows of one file; of a file of an assignment, those of its own people."""
-    encoded = schema.encode(str(path), names, tables=tables)
+    encoded = schema.encode(str(path), names, tables=tables, keep_missing=may_be_missing)
     if assignment is not None and encoded.person is not None:
         out = encoded.left_out
         left_out = assignment.keep_own(out) if isinstance(out, np.ndarray) else out
         encoded = encoded._replace(person=assignment.keep_own(encoded.person), left_out=left_out)
     rows = Rows.from_encoded(*encoded)
-    rows.simulated = simulated_units(schema, names)
+    rows.simulated = simulated_units(schema, names, may_be_missing)
     return rows

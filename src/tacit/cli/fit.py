@@ -61,6 +61,13 @@ def fit(
     ] = None,
     formula: Formula = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget: epsilon.")] = None,
+    advantage: Annotated[
+        float | None,
+        typer.Option(
+            help="Privacy budget: the largest advantage of an attacker, between 0 and 1, instead of epsilon "
+            "or beside it; see tacit budget meaning."
+        ),
+    ] = None,
     delta: Annotated[
         float | None,
         typer.Option(
@@ -136,6 +143,7 @@ def fit(
         "epsilon": epsilon,
         "delta": delta,
         "adjacency": adjacency,
+        "advantage": advantage,
         "ledger": ledger,
         "family": family,
         "method": method,
@@ -183,7 +191,7 @@ def fit(
         _confirm(plan, yes=yes)
         named = f"{files[0].name} and {len(files) - 1} more files"
         spent = (
-            {"ledger": charged.path.name, "ledger_total": asdict(charged.total)} if charged else {}
+            {"ledger": charged.path.name, "ledger_total": _known(charged.total)} if charged else {}
         )
         folder.make(request, data=files[0].name if len(files) == 1 else named, **spent)
         if not quiet:
@@ -195,6 +203,11 @@ def fit(
                 folder.discard()
             raise
         _write_report(folder, posterior, quiet=quiet, verbose=verbose)
+
+
+def _known(budget: tacit.Budget) -> dict[str, object]:
+    """The numbers of a budget that it has."""
+    return {name: value for name, value in asdict(budget).items() if value is not None}
 
 
 def resume(

@@ -6,6 +6,7 @@ Whatever needs JAX is imported by the functions that need it, so that wrong argu
 
 import csv
 import hashlib
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -305,7 +306,7 @@ class Request:
 
 # Keys of a configuration file, and those of a run's settings that say nothing of what to do.
 _CONFIG_KEYS = (
-    "data", "schema", "formula", "model", "family", "epsilon", "delta", "adjacency", "budget", "method", "settings",
+    "data", "schema", "formula", "model", "family", "epsilon", "delta", "adjacency", "advantage", "budget", "method", "settings",
     "seed", "size", "scenario", "notes", "ledger", "out",
 )  # fmt: skip
 _RECORDED_KEYS = ("with", "made", "ledger_total", "model_sha256")
@@ -317,9 +318,10 @@ class FitOptions:
 
     data: list[Path]
     schema: Path
-    epsilon: float
+    epsilon: float = math.nan  # it may follow from the advantage
     delta: float = DEFAULT_DELTA
     adjacency: str | None = None
+    advantage: float | None = None
     formula: str | None = None
     model: str | None = None
     family: str | None = None
@@ -352,6 +354,8 @@ class FitOptions:
         for name in ("settings", "notes"):
             found[name] = {**dict(said.get(name) or {}), **dict(own.get(name) or {})}  # type: ignore[call-overload]
         missing = {"data": "the data", "schema": "--schema", "epsilon": "--epsilon"}
+        if "advantage" in found:
+            del missing["epsilon"]
         if absent := [words for name, words in missing.items() if name not in found]:
             raise InvalidArgument(
                 f"Pass {' and '.join(absent)}, or --config with a file that has them. For example: tacit fit "
@@ -361,7 +365,7 @@ class FitOptions:
 
     def request(self, adjacency: str) -> Request:
         """The request, under an adjacency if none was passed."""
-        budget = Budget(self.epsilon, self.delta, self.adjacency or adjacency)  # type: ignore[arg-type]  # it checks
+        budget = Budget(self.epsilon, self.delta, self.adjacency or adjacency, self.advantage)  # type: ignore[arg-type]  # it checks
         made = parse_request(
             self.formula,
             self.model,
@@ -411,7 +415,7 @@ def _convert_config(known: dict[str, Any]) -> dict[str, Any]:
         known["data"] = [Path(str(each)) for each in several]
     if isinstance(known.get("scenario"), str):
         known["scenario"] = Path(known["scenario"])
-    for name in ("epsilon", "delta"):  # YAML takes 1e-6 for text
+    for name in ("epsilon", "delta", "advantage"):  # YAML takes 1e-6 for text
         if isinstance(known.get(name), str):
             known[name] = parse_setting(f"{name}={known[name]}")[1]
     paths = {name: Path(str(known[name])) for name in ("schema", "out") if name in known}

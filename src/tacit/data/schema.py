@@ -253,7 +253,7 @@ def encode_table(
     person: str | None,
     most_rows: int | None,
     tables: int = 1,
-    keep_missing: bool = False,
+    keep_missing: bool | Collection[str] = False,
 ) -> Encoded:
     """All rows of a table, one of so many in memory; see `Schema.encode`."""
     people, out, number = People(), ColumnStore(mapped=False), 0
@@ -292,7 +292,10 @@ def encode_new_rows(source: Source, kinds: Mapping[str, Kind]) -> tuple[Arrays, 
 
 
 def encoded_chunks(
-    source: Source, names: Sequence[str], kinds: Mapping[str, Kind], keep_missing: bool = False
+    source: Source,
+    names: Sequence[str],
+    kinds: Mapping[str, Kind],
+    keep_missing: bool | Collection[str] = False,
 ) -> Iterator[tuple[Mapping[str, Cells], Arrays, NDArray[np.bool_]]]:
     """The chunks of a table and their encoded rows, in order; chunks of a file at the same time."""
     chunks = source.chunks(names)
@@ -316,19 +319,30 @@ def columns_to_read(kinds: Mapping[str, Kind], person: str | None) -> Sequence[s
 
 
 def _encode_chunk(
-    table: Mapping[str, Cells], kinds: Mapping[str, Kind], keep_missing: bool = False
+    table: Mapping[str, Cells],
+    kinds: Mapping[str, Kind],
+    keep_missing: bool | Collection[str] = False,
 ) -> _EncodedChunk:
     """An encoded chunk, and which of its rows are not left out for a missing value."""
     encoded = {
         name: kind.encode(_check_cells(name, table[name], kind)) for name, kind in kinds.items()
     }
     present = np.ones(len(next(iter(table.values())).values), np.bool_)
-    if keep_missing:
-        return {name: mark_missing(column) for name, column in encoded.items()}, present
-    for column in encoded.values():
-        if column.present is not None:
+    kept = _kept_columns(encoded, keep_missing)
+    for name, column in encoded.items():
+        if column.present is not None and name not in kept:
             present &= column.present
-    return {name: column.values for name, column in encoded.items()}, present
+    return {
+        name: mark_missing(column) if name in kept else column.values
+        for name, column in encoded.items()
+    }, present
+
+
+def _kept_columns(names: Iterable[str], keep_missing: bool | Collection[str]) -> Collection[str]:
+    """The columns of which missing values leave no row out."""
+    if isinstance(keep_missing, bool):
+        return frozenset(names) if keep_missing else ()
+    return keep_missing
 
 
 def person_codes(name: str, cells: Cells, people: People) -> NDArray[np.bytes_]:
@@ -555,7 +569,7 @@ class Schema:
         names: Iterable[str] | None = None,
         *,
         tables: int = 1,
-        keep_missing: bool = False,
+        keep_missing: bool | Collection[str] = False,
     ) -> Encoded:
         """Encodes a table as arrays, each row by itself.
 
@@ -569,8 +583,8 @@ class Schema:
                 file.
             names: The columns to encode; by default all declared columns.
             tables: How many such tables will be in memory at once.
-            keep_missing: Whether rows with missing values stay, whatever the columns' rules: NaN in a column
-                of numbers, and the least int32 in others.
+            keep_missing: Whether rows with missing values stay, or the columns of which they do, whatever the
+                columns' rules: NaN in a column of numbers, and the least int32 in others.
 
         Returns:
             The encoded rows, which are private.
@@ -579,8 +593,11 @@ class Schema:
             InvalidArgument: If the table lacks a column or has types or shapes that do not fit.
         """
         source, kinds = sources.open_source(data, self.sep), self._kinds(names)
-        if keep_missing:
-            kinds = {name: dataclasses.replace(kind, missing=DROP) for name, kind in kinds.items()}
+        kept = _kept_columns(kinds, keep_missing)
+        kinds = {
+            name: dataclasses.replace(kind, missing=DROP) if name in kept else kind
+            for name, kind in kinds.items()
+        }
         return encode_table(source, kinds, self.person, self.most_rows, tables, keep_missing)
 
     def check_header(self, data: TableLike, names: Iterable[str] | None = None) -> None:

@@ -23,6 +23,8 @@ from tacit.models.base import Outcomes, Row, UnitModel
 MAX_CURVATURE_DIMENSION = 64
 # A unit whose longest score is below this part of the curvature clip counts as uninformative.
 _MIN_INFORMATIVE_LENGTH = 1e-3
+# A relative weight below this counts as this, where something is divided by it.
+_MIN_WEIGHT = 1e-6
 # The number of drawn outcomes that the curvature is made from; more would hardly make it less noisy.
 _CURVATURE_OUTCOMES = 2
 # The parts of a release that are single numbers.
@@ -98,29 +100,35 @@ def unit_contribution(
     """
 
     def vector(given: ScoreQuery, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
-        return contribution_of_scores(
-            given, _unit_scores(model, outcomes, given, rows, present, secret)
-        )
+        scores = _unit_scores(model, outcomes, given, rows, present, secret)
+        weight = None if model.weights is None else model.weights.relative(rows, present)
+        return contribution_of_scores(given, scores, weight)
 
     return vector
 
 
-def contribution_of_scores(given: ScoreQuery, scores: jax.Array) -> jax.Array:
-    """The vector of a unit with these scores in the metric, [1 + outcomes, size]; see `unit_contribution`."""
+def contribution_of_scores(
+    given: ScoreQuery, scores: jax.Array, weight: jax.Array | None = None
+) -> jax.Array:
+    """The vector of a unit with these scores in the metric, [1 + outcomes, size]; see `unit_contribution`.
+
+    Scores of a weighted unit are as many times as large as its weight says. Their mean falls as if the weight stood
+    there once, and not squared as in a product of two scores: slopes are divided by the weight, before they are bounded.
+    """
     size = scores.shape[1]
     kept, centred = clip_exchangeably(scores, given.clip)
     lengths = jnp.linalg.norm(centred, axis=-1)
     products = kept[1:] * centred[1:]
+    if weight is not None:
+        products = products / jnp.maximum(weight, _MIN_WEIGHT)
     slopes = jnp.clip(products.sum(axis=-1), 0.0, given.max_slope).mean() / given.max_slope
     each = products.mean(axis=0)
     each = each / jnp.maximum(jnp.linalg.norm(each), given.max_direction_slope)
     squares = centred[1:] ** 2
     sizes = (squares / (1 + squares)).mean(axis=0) / math.sqrt(size)
-    informative = (lengths.max() > _MIN_INFORMATIVE_LENGTH * given.curvature_clip).astype(
-        jnp.float32
-    )
     squared = (kept**2).sum(axis=-1) / given.clip**2
-    extreme = _is_extreme(lengths)
+    least = _MIN_INFORMATIVE_LENGTH * given.curvature_clip
+    extreme = _is_extreme(lengths, least)
     few = centred[1 : 1 + _CURVATURE_OUTCOMES]
     few = few / jnp.maximum(lengths[1 : 1 + _CURVATURE_OUTCOMES], given.curvature_clip)[:, None]
     parts = [
@@ -128,7 +136,7 @@ def contribution_of_scores(given: ScoreQuery, scores: jax.Array) -> jax.Array:
         *([_pack_symmetric(few)] if _curvature_size(size) else []),
         jnp.where(given.sizing > 0, sizes, each),
         slopes[None],
-        informative[None],
+        (lengths.max() > least).astype(jnp.float32)[None],
         (squared[0] - squared[1:].mean())[None],
         squared[1:].mean()[None],
         (extreme[0] - extreme[1:].mean())[None],
@@ -138,13 +146,13 @@ def contribution_of_scores(given: ScoreQuery, scores: jax.Array) -> jax.Array:
     return jnp.concatenate([share * part for share, part in zip(shares, parts, strict=True)])
 
 
-def _is_extreme(lengths: jax.Array) -> jax.Array:
-    """For each score, whether it is more than twice as long as every other."""
+def _is_extreme(lengths: jax.Array, least: jax.Array) -> jax.Array:
+    """For each score, whether it is more than twice as long as every other, and longer than rounding makes it."""
     # By two maxima: sorting takes a fourth of a step with few columns. Of two that are longest, neither is extreme.
     longest = lengths.max()
     is_longest = lengths == longest
     next_longest = jnp.where(is_longest, 0.0, lengths).max()
-    alone = is_longest & (longest > 2 * next_longest) & (is_longest.sum() == 1)
+    alone = is_longest & (longest > jnp.maximum(2 * next_longest, least)) & (is_longest.sum() == 1)
     return jnp.asarray(alone, jnp.float32)
 
 

@@ -391,12 +391,21 @@ def start_rounds(
     rng = np.random.default_rng(0)
     if simulated is None:
         drawn = _DEFAULT_SCORE_SD * rng.normal(size=(max(500, size), outcomes + 1, size))
-        return Rounds(lambda _: drawn, [np.zeros(size)], noise, early, outcomes, rate)
+        typical = None if model.weights is None else (model.weights.typical, np.ones(1))
+        return Rounds(lambda _: drawn, [np.zeros(size)], noise, early, outcomes, rate, typical)
     at = simulated_scores(model, simulated, outcomes)
     if not at(np.zeros(size)).any():
         return start_rounds(model, None, noise, early, outcomes, rate)
     positions = [np.zeros(size), *(0.5 * rng.normal(size=(_CURVATURE_POINTS - 1, size)))]
-    return Rounds(at, positions, noise, early, outcomes, rate)
+    return Rounds(at, positions, noise, early, outcomes, rate, _weights(model, simulated))
+
+
+def _weights(model: UnitModel, simulated: Units) -> tuple[float, Floats] | None:
+    """A typical weight, and the weights of simulated units relative to it; None if the model has none."""
+    if model.weights is None:
+        return None
+    relative = jax.vmap(model.weights.relative)(*simulated)
+    return model.weights.typical, np.asarray(relative, np.float64)
 
 
 def simulated_scores(

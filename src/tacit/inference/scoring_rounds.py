@@ -263,6 +263,8 @@ _SLOPE_CHANGE = 0.3
 # Relative standard deviations: of the ratio of slope to curvature around that of simulated rows, and of the slope by
 # direction around a multiple of the curvature.
 _SLOPE_RATIO_SPREAD, _DIRECTION_SPREAD = 0.12, 0.3
+# The same with weights, whose declared bounds tell little about the ratio.
+_WEIGHTED_RATIO_SPREAD = 1.0
 # The longest move of one round, in standard deviations of a row.
 _MAX_MOVE = 1.0
 # The smallest eigenvalues: of the metric relative to their mean, and to the public curvature; and of drawn slopes.
@@ -334,6 +336,7 @@ class Rounds:
         early: How many of the rounds after the first find the position and the metric.
         outcomes: Number of outcomes that are drawn for each unit.
         rate: The part of the units that a round looks at.
+        weights: Of a model with weights, a typical weight, and the weights of the simulated rows relative to it.
     """
 
     def __init__(
@@ -344,10 +347,13 @@ class Rounds:
         early: int,
         outcomes: int,
         rate: float = 1.0,
+        weights: tuple[float, Floats] | None = None,
     ) -> None:
         self.noise = np.maximum(np.asarray(noise, np.float64), 1e-3)
         self.early, self.outcomes, self.rate = early, outcomes, rate
         self._simulated = simulated
+        self.typical_weight, self._relative = weights or (1.0, np.ones(1))
+        self._ratio_spread = _SLOPE_RATIO_SPREAD if weights is None else _WEIGHTED_RATIO_SPREAD
         shapes = [
             _second_moment(simulated(np.asarray(position, np.float64))) for position in positions
         ]
@@ -500,7 +506,7 @@ class Rounds:
             mean, variance + forgotten, sums.slope * factor, (sums.noise["slope"] * factor) ** 2
         )
         usual = level * self._ratio(query)
-        slope, variance = combine_estimates(*self.slope, usual, (_SLOPE_RATIO_SPREAD * usual) ** 2)
+        slope, variance = combine_estimates(*self.slope, usual, (self._ratio_spread * usual) ** 2)
         self.used_slope = max(slope, 0.03 * informative), variance
         root, settled = self.root, self.late
         length = self._move(self.used_slope[0] * _floor_eigenvalues(shape, 0.1), shape)
@@ -536,7 +542,8 @@ class Rounds:
         directions = len(self.position)
         scores = self._simulated(query.position) @ query.to_metric[:directions].T
         kept, centred = clip_exchangeably(scores, query.clip)
-        slopes = np.clip((kept * centred).sum(axis=-1), 0.0, query.max_slope).mean() / directions
+        products = (kept * centred).sum(axis=-1) / np.maximum(self._relative, 1e-6)[:, None]
+        slopes = np.clip(products, 0.0, query.max_slope).mean() / directions
         squares = (centred**2).sum(axis=-1)
         wide = query.curvature_clip**2
         trace = np.mean(squares * wide / np.maximum(squares, wide)) / directions
@@ -616,7 +623,7 @@ class Rounds:
         kept = self.outcomes / (self.outcomes + 1)
         # Drawn outcomes are new in every round, and so are the units if they are sampled.
         again = np.sum(weight**2) * ((1 - self.rate) / self.rate + 1 / (self.outcomes * self.rate))
-        a = self.units * self.root @ slope @ self.root.T
+        a = self.units / self.typical_weight * self.root @ slope @ self.root.T
         sampling = self.units * variance * kept * (1 + again) * self.root @ shape @ self.root.T
         gain = np.swapaxes(np.linalg.solve(sampling + noise, a), -1, -2)
         return gain @ score, symmetric(gain @ a), at
@@ -641,9 +648,11 @@ class Rounds:
         # If own outcomes vary more than the model says, by more than noise explains, so do scores.
         more = max(excess / 2, excess - 3 * noise_of("excess"))
         squared = (drawn + more) * query.clip**2 / size
-        # Unclipped scores vary by as much as their mean falls; clipped ones by a little less.
+        # Unclipped scores vary by as much as their mean falls; clipped ones by a little less. Those with weights may vary by
+        # more, as if there were fewer units, and intervals then are wider than those of the weighted likelihood.
         clip_factor = query.clip**2 / size
-        squared = max(squared, (1 - 0.3 / clip_factor) * self.used_slope[0])
+        slope = self.used_slope[0] / self.typical_weight
+        squared = max(squared, (1 - 0.3 / clip_factor) * slope)
         draws = int(min(count, max(_MAX_SLOPE_WORK / size**3, 30)))
         slopes, shapes = self._drawn_slopes(
             rng, draws, average("diagonal")[:size], noise_of("diagonal"), query

@@ -36,6 +36,19 @@ class DiscreteCoordinate(NamedTuple):
 DiscreteCoordinates = tuple[DiscreteCoordinate, ...]
 
 
+class UnitWeights(NamedTuple):
+    """How often the log-likelihood of a unit counts.
+
+    Attributes:
+        typical: A typical weight, by declared bounds.
+        relative: ``relative(rows, present)``: the unit's weight over the typical one. Where its rows differ, it is
+            that of the sum of their squares.
+    """
+
+    typical: float
+    relative: Callable[[Row, jax.Array], jax.Array]
+
+
 class Prediction(NamedTuple):
     """A prediction of one outcome of a row. What is not known is None.
 
@@ -84,6 +97,8 @@ class UnitModel:
         labels: Names for the entries of array parameters, axis by axis.
         discrete: Coordinates of the vector that hold whole numbers.
         has_person_effects: Whether rows of a person share an effect that is integrated out.
+        may_be_missing: Columns that the model integrates out where they are missing; rows without them are kept.
+        weights: What the log-likelihood of each unit is multiplied by; None if nothing.
         interpretation: How to interpret the parameters, if the model says so.
         user_functions: Functions and objects of the user, to be searched for captured data.
         known_digest: A digest of all that the functions follow from, if that can be written down, as for a formula.
@@ -108,6 +123,8 @@ class UnitModel:
     labels: Labels = field(default_factory=dict)
     discrete: DiscreteCoordinates = ()
     has_person_effects: bool = False
+    may_be_missing: tuple[str, ...] = ()
+    weights: UnitWeights | None = None
     interpretation: Interpretation | None = None
     user_functions: tuple[object, ...] = ()
     known_digest: str | None = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tacit.data.columns import Date, Kind, Number
+from tacit.data.columns import DROP, Date, Kind, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.formula import (
@@ -232,6 +232,8 @@ def build_component(node: Node, schema: Schema) -> Component:
         )
     if node.function in {"C", "T", "S"}:
         return _category_component(node, schema)
+    if node.function == "mi":
+        return _column_component(missing_predictor(node, schema).name, schema)
     if node.function in _DATA_DEPENDENT_CALLS:
         raise InvalidArgument(
             f"{format_node(node)!r} would use a mean of the data; numbers are already standardised by their "
@@ -258,6 +260,101 @@ def build_component(node: Node, schema: Schema) -> Component:
     if not calculated.columns or calculated.low >= calculated.high:
         raise InvalidArgument(f"{format_node(node)!r} is the same for all rows; leave it out.")
     return _bounded_component(format_node(node), calculated)
+
+
+class MissingPredictor(NamedTuple):
+    """A predictor that may be missing, with its distribution where it is.
+
+    Attributes:
+        name: The column.
+        column: What is public about it.
+        mean: Its mean; of a binary column, the probability of a one.
+        sd: Its standard deviation; None for a binary column.
+        text: The distribution in words.
+    """
+
+    name: str
+    column: Kind
+    mean: Expression
+    sd: Expression | None
+    text: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the distribution is computed from."""
+        return self.mean.columns | (frozenset() if self.sd is None else self.sd.columns)
+
+
+def missing_predictor(node: Call, schema: Schema) -> MissingPredictor:
+    """What ``mi(x)``, ``mi(x, mean, sd)`` or, of a binary column, ``mi(x, probability)`` says."""
+    name = column_name(node.args[0]) if node.args else None
+    if name is None:
+        raise InvalidArgument(
+            f"{format_node(node)!r} must be of a column, as in mi(x, mean, sd); calculate with it outside, as "
+            "in mi(x, mean, sd) + I(x ** 2)."
+        )
+    column, text = scalar_column(name, schema), format_node(node)
+    if column.kind not in {"number", "binary"}:
+        raise InvalidArgument(
+            f"{text!r} must be of a Number or a Binary column; {name!r} is declared as a {column.kind}."
+        )
+    if column.missing != DROP:
+        raise InvalidArgument(
+            f"{name!r} is never missing: its declaration replaces missing values by {column.missing}; "
+            "leave out missing=, or write the column without mi(...)."
+        )
+    wanted = ("mean", "sd") if column.kind == "number" else ("probability",)
+    given = _basis_arguments(node, wanted)
+    if column.kind == "number" and not given and isinstance(column, Number) and column.spread:
+        centre, spread = float(column.centre or 0.0), float(column.spread)
+        mean, sd = Expression(lambda _: centre, centre, centre), spread
+        said = f"normal with mean {centre:.6g} and standard deviation {spread:.6g}"
+        return MissingPredictor(name, column, mean, Expression(lambda _: sd, sd, sd), said)
+    if set(given) != set(wanted):
+        raise InvalidArgument(
+            f"{text!r} needs the distribution of {name} where it is missing: mi({name}, {', '.join(wanted)}), "
+            "where each is a number or is calculated from other columns"
+            + (", or a centre and a spread in the schema." if column.kind == "number" else ".")
+        )
+    parts = [bounded_expression(given[each], schema) for each in wanted]
+    if name in frozenset[str]().union(*(each.columns for each in parts)):
+        raise InvalidArgument(f"{text!r} computes the distribution of {name} from {name} itself.")
+    low, high = (column.low, column.high) if column.kind == "number" else (0.0, 1.0)
+    if not low <= parts[0].low <= parts[0].high <= high:
+        raise InvalidArgument(
+            f"The {wanted[0]} in {text!r} goes from {parts[0].low:.6g} to {parts[0].high:.6g}; it must lie "
+            f"between {low:.6g} and {high:.6g}."
+        )
+    if column.kind == "binary":
+        said = f"{column.labels[1]} with probability {format_node(given['probability'])}"
+        return MissingPredictor(name, column, parts[0], None, said)
+    if parts[1].low <= 0:
+        raise InvalidArgument(
+            f"The standard deviation in {text!r} goes down to {parts[1].low:.6g}; it must be above zero."
+        )
+    said = f"normal with mean {format_node(given['mean'])} and standard deviation {format_node(given['sd'])}"
+    return MissingPredictor(name, column, parts[0], parts[1], said)
+
+
+def _missing_predictors(parts: ParsedFormula, schema: Schema) -> tuple[MissingPredictor, ...]:
+    """All predictors of a formula that may be missing."""
+    nodes = [n for term in parts.terms for n in term]
+    nodes += [n for each in parts.grouped for n in each.varying]
+    calls = [each for each in nodes if isinstance(each, Call) and each.function == "mi"]
+    found: dict[str, tuple[str, MissingPredictor]] = {}
+    for call in calls:
+        made, text = missing_predictor(call, schema), format_node(call)
+        if found.setdefault(made.name, (text, made))[0] != text:
+            raise InvalidArgument(
+                f"The formula says in two ways how {made.name} is distributed: {found[made.name][0]} and {text}."
+            )
+    predictors = tuple(made for _, made in found.values())
+    for each in predictors:
+        if also := each.columns & found.keys():
+            raise InvalidArgument(
+                f"The distribution of {each.name} cannot depend on {min(also)}, which may be missing, too."
+            )
+    return predictors
 
 
 def _column_component(name: str, schema: Schema) -> Component:
@@ -603,6 +700,7 @@ class Design(NamedTuple):
     terms: tuple[Term, ...]
     groups: tuple[Group, ...]
     offsets: tuple[Expression, ...]
+    missing: tuple[MissingPredictor, ...] = ()
 
 
 def build_design(parts: ParsedFormula, schema: Schema) -> Design:
@@ -618,6 +716,7 @@ def build_design(parts: ParsedFormula, schema: Schema) -> Design:
             for each in parts.grouped
         ),
         tuple(_build_offset(nodes, schema) for nodes in parts.terms if _is_offset(nodes)),
+        _missing_predictors(parts, schema),
     )
 
 

@@ -12,7 +12,7 @@ parameters are. Their distribution is right up to about 1e-5, the accuracy of fl
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -248,20 +248,6 @@ def _random_words(key: jax.Array, count: int, shape: tuple[int, ...]) -> list[ja
         _hash_word(_hash_word(first + np.uint32(i * _HASH_INCREMENT % 2**32)) + second)
         for i in range(count)
     ]
-
-
-def uniform_of_row(columns: Mapping[str, jax.Array]) -> jax.Array:
-    """A number between 0 and 1 for each row that follows from its columns, and looks random.
-
-    It is for what must be the same whenever a row is looked at.
-    """
-    word: jax.Array = jnp.zeros((), jnp.uint32)
-    for name in sorted(columns):
-        values = jnp.asarray(columns[name])
-        if jnp.issubdtype(values.dtype, jnp.floating):
-            values = jax.lax.bitcast_convert_type(values.astype(jnp.float32), jnp.uint32)
-        word = _hash_word(word + values.astype(jnp.uint32) + np.uint32(_HASH_INCREMENT))
-    return _uniform_from_word(word)
 
 
 _HASH_INCREMENT = 0x9E3779B9  # odd, so that all words start from different values

@@ -17,8 +17,8 @@ from jax.scipy.special import log_ndtr
 from numpyro import distributions as dist
 
 from tacit.data.columns import Category, Kind
-from tacit.models.distributions import ClippedDraws, uniform_of_row
-from tacit.models.formula import Columns
+from tacit.models.distributions import ClippedDraws
+from tacit.models.formula import Columns, Expression
 from tacit.models.survival import (
     CensoredTimes,
     FollowUp,
@@ -26,7 +26,6 @@ from tacit.models.survival import (
     PiecewiseExponentialTimes,
     Times,
     WeibullTimes,
-    end_of_follow_up,
 )
 
 # An expected outcome further beyond its bounds, on the log scale, makes no sense and may overflow.
@@ -69,7 +68,7 @@ class Outcome(NamedTuple):
             levels of an ordinal outcome, or intervals of time.
         starts: Where these intervals begin.
         censoring: How times may be censored; None if they are not.
-        weight: Computes what a row's log-likelihood is multiplied by; None if nothing.
+        weight: What a row's log-likelihood is multiplied by, with its bounds; None if nothing.
         description: The outcome in words.
     """
 
@@ -83,7 +82,7 @@ class Outcome(NamedTuple):
     baseline: tuple[str, ...] = ()
     starts: tuple[float, ...] = ()
     censoring: Censoring | None = None
-    weight: Read | None = None
+    weight: Expression | None = None
     description: str = ""
 
     @property
@@ -565,29 +564,15 @@ def _censored(given: Predictor, times: Times) -> dist.Distribution:
     """What is seen of times of this distribution."""
     outcome, columns = given.outcome, given.columns
     how = outcome.censoring or Censoring()
-    limit: jax.Array | float = jnp.inf if how.limit is None else how.limit(columns)
-    if how.drops_out:
-        longest, uniform = float(outcome.column.high), uniform_of_row(columns)
-        limit = end_of_follow_up(outcome.read(columns), _leaving(given), longest, uniform)
     follow_up = FollowUp(
-        limit=limit,
+        limit=jnp.inf if how.limit is None else how.limit(columns),
+        leaving=_leaving(given) if how.drops_out else None,
         visits=None if how.visits is None else how.visits(columns),
         detected_from=None if how.detected_from is None else how.detected_from(columns),
     )
     return CensoredTimes(
         times, time_bounds(outcome.column), follow_up, in_intervals=how.in_intervals
     )
-
-
-def follow_up(given: Predictor, seen: CensoredTimes) -> tuple[dist.Distribution, jax.Array]:
-    """The distribution of the ends of follow-up, which events may come before, and what the rows show of it."""
-    outcome = given.outcome
-    low, high = time_bounds(outcome.column)
-    after, until = jnp.moveaxis(outcome.read(given.columns), -1, 0)
-    left = jnp.isinf(until) & (after < high)  # and not just at the end of the study
-    last = jnp.where(jnp.isinf(until), after, until)
-    value = jnp.stack([last, jnp.where(left, last, jnp.inf)], axis=-1)
-    return CensoredTimes(_leaving(given), (low, high), FollowUp(limit=seen.times)), value
 
 
 def _leaving(given: Predictor) -> WeibullTimes:

@@ -51,7 +51,12 @@ def adapt_model(model: object, schema: Schema | None) -> UnitModel:
     if _is_glm(model):
         described, outcome = model.numpyro, model.function.outcome.columns
         made = from_glm(described, outcome, schema or model.schema).unit_model
-        return replace(made, known_digest=model.digest)
+        return replace(
+            made,
+            known_digest=model.digest,
+            weights=model.function.weights,
+            may_be_missing=tuple(each.name for each in model.function.missing),
+        )
     if _is_pymc(model):
         return _adapt_pymc(model, schema)
     return _adapt_numpyro(model, schema)

@@ -13,19 +13,21 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 from scipy import special
 
 from tacit import _validate
+from tacit.data.columns import MISSING_INTEGER, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
-from tacit.models.design import Group, Term, build_design
+from tacit.models.base import Row, UnitWeights
+from tacit.models.design import Group, MissingPredictor, Term, build_design
 from tacit.models.distributions import Ordered, Rescaled, Weighted
 from tacit.models.families import (
     CUTPOINT,
-    DROP_OUT,
     FAMILIES,
     LOG_HAZARD,
     AuxiliaryParameter,
@@ -34,12 +36,13 @@ from tacit.models.families import (
     Outcome,
     Predictor,
     PredictorScales,
-    follow_up,
 )
 from tacit.models.formula import (
     Columns,
     Expression,
     ParsedFormula,
+    format_node,
+    split_weights,
     unknown_name_error,
 )
 from tacit.models.formula_parser import parse_formula
@@ -181,7 +184,8 @@ def prior_interval(prior: dist.Distribution) -> tuple[str, float | None, float |
 
 INTERCEPT = "Intercept"
 _ROW_PLATE = "rows of the table"
-FOLLOW_UP = "end of follow-up"
+# Quadrature nodes for a missing predictor: the error of the trapezoidal rule is then about 1e-7.
+_MISSING_NODES = 12
 # Unit of the logarithm of a spread, whose gradient is longer than that of a coefficient.
 _LOG_SCALE_UNIT = 0.3
 
@@ -198,11 +202,13 @@ class GLMFunction:
     groups: tuple[Group, ...]
     offsets: tuple[Expression, ...]
     priors: Priors
+    missing: tuple[MissingPredictor, ...] = ()
     spec: GLMSpec | None = None
 
     # All of these follow from the formula and the schema.
     declared_public: ClassVar[tuple[str, ...]] = (
         "family", "outcome", "terms", "groups", "offsets", "priors", "scales", "auxiliary", "labels", "columns", "spec",
+        "weights", "missing",
     )  # fmt: skip
 
     @cached_property
@@ -232,8 +238,8 @@ class GLMFunction:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns, including the person column if there are effects of people."""
-        parts: tuple[Term | Group | Expression, ...]
-        parts = (*self.terms, *self.groups, *self.offsets)
+        parts: tuple[Term | Group | Expression | MissingPredictor, ...]
+        parts = (*self.terms, *self.groups, *self.offsets, *self.missing)
         of = [self.outcome.columns, *(each.columns for each in parts)]
         people = [each.person for each in self.groups if each.person is not None]
         return tuple(sorted(frozenset[str]().union(*of, people)))
@@ -265,6 +271,8 @@ class GLMFunction:
         """Runs the model's NumPyro statements."""
         auxiliary = {each.name: self._auxiliary(name) for name, each in self.auxiliary.items()}
         count = len(next(iter(columns.values())))
+        rows = numpyro.plate(_ROW_PLATE, count)
+        columns |= {each.name: _filled(each, columns, rows) for each in self.missing}
         several = bool(self.outcome.levels)
         eta = jnp.zeros((count, len(self.outcome.levels)) if several else count)
         centre: jax.Array | float = self.scales.middle
@@ -291,12 +299,10 @@ class GLMFunction:
             eta = eta + (value[:, None] if several else value)
         given = Predictor(self.outcome, self.link, eta, auxiliary, columns)
         fn = self.family.distribution(given)
-        observed = {self.outcome.name: (fn, self.outcome.read(columns))}
-        if DROP_OUT.name in auxiliary:
-            observed[FOLLOW_UP] = follow_up(given, fn)
-        with numpyro.plate(_ROW_PLATE, count):
-            for name, (each, value) in observed.items():
-                numpyro.sample(name, self._weighted(each, columns), obs=value)
+        with rows:
+            numpyro.sample(
+                self.outcome.name, self._weighted(fn, columns), obs=self.outcome.read(columns)
+            )
 
     def _auxiliary(self, name: str) -> jax.Array:
         """A parameter beside the coefficients."""
@@ -309,7 +315,22 @@ class GLMFunction:
     def _weighted(self, fn: Distribution, columns: Columns) -> Distribution:
         """A distribution whose log density counts as often as the row's weight says."""
         weight = self.outcome.weight
-        return fn if weight is None else Weighted(fn, weight(columns))
+        return fn if weight is None else Weighted(fn, weight.read(columns))
+
+    @cached_property
+    def weights(self) -> UnitWeights | None:
+        """The weights of units; None if the formula has none."""
+        weight = self.outcome.weight
+        if weight is None:
+            return None
+        ends = np.linspace(weight.low, weight.high, 101)
+        typical = float((ends**2).sum() / ends.sum())
+
+        def relative(rows: Row, present: jax.Array) -> jax.Array:
+            each = jnp.where(present, jnp.asarray(weight.read(rows)), 0.0)
+            return (each**2).sum() / jnp.maximum(each.sum(), 1e-6 * typical) / typical
+
+        return UnitWeights(typical, relative)
 
     def _baseline(self, centre: jax.Array | float) -> jax.Array:
         """What takes the place of the intercept, fitted at the middle of all columns as that is."""
@@ -353,6 +374,29 @@ class GLMFunction:
         return jnp.asarray((x * of_row).sum(axis=1))
 
 
+def _filled(predictor: MissingPredictor, columns: Columns, rows: numpyro.plate) -> jax.Array:
+    """A column with a latent of each row where it has no value."""
+    mean = jnp.asarray(predictor.mean.read(columns))
+    if predictor.sd is None:
+        fn: Distribution = dist.Bernoulli(probs=mean)
+    else:
+        fn = dist.Normal(mean, jnp.asarray(predictor.sd.read(columns)))
+    with rows:
+        value = numpyro.sample(missing_site(predictor), fn)
+    column, own = predictor.column, columns[predictor.name]
+    inside = jnp.clip(value, column.low, column.high)
+    if isinstance(column, Number) and column.scale is not None:
+        inside = (inside - column.scale[0]) / column.scale[1]
+    missing = jnp.isnan(own) if column.kind == "number" else own == MISSING_INTEGER
+    # The latent of a row that has its value says nothing, and is integrated out to a factor of one.
+    return jnp.where(missing, inside.astype(own.dtype), own)
+
+
+def missing_site(predictor: MissingPredictor) -> str:
+    """The name of the latent that stands for a missing predictor."""
+    return f"{predictor.name}, where it is missing"
+
+
 # Names of columns that a question lists.
 _MAX_NAMES_IN_QUESTION = 6
 
@@ -371,7 +415,17 @@ def interpret_glm(formula: str, function: GLMFunction, priors: Priors) -> Interp
         reference=_reference_values(function.terms),
         bounds=(float(outcome.column.low), float(outcome.column.high)) if measured else None,
         parameters=_parameter_meanings(function, priors, ratio=scale.ratio is not None),
+        notes=(
+            *_weight_notes(formula),
+            *(f"Where {each.name} is missing, it is {each.text}." for each in function.missing),
+        ),
     )
+
+
+def _weight_notes(formula: str) -> tuple[str, ...]:
+    """How rows are weighted, if they are."""
+    _, weight = split_weights(parse_formula(formula).response)
+    return () if weight is None else (f"Rows are weighted by {format_node(weight)}.",)
 
 
 def describe_parameter(function: GLMFunction, name: str) -> str:
@@ -546,6 +600,8 @@ class GLM:
             columns=self.function.columns,
             order=self.function.order,
             outcomes=(self.function.outcome.name,),
+            integrate=[missing_site(each) for each in self.function.missing],
+            nodes=_MISSING_NODES if self.function.missing and person is None else None,
         )
 
     @property
@@ -576,6 +632,7 @@ class GLM:
             f"{self.formula}",
             f"Family {self.family}, link {self.link}; outcome: {function.outcome.description}.",
             *([f"Reference: {at}."] if at else []),
+            *self.interpretation.notes,
             "",
         ]
         rows = [("parameter", "what it is", "prior")]
@@ -608,6 +665,7 @@ def _build_function(parts: ParsedFormula, family: Family, link: str, schema: Sch
         terms=design.terms,
         groups=design.groups,
         offsets=design.offsets,
+        missing=design.missing,
         priors={},
     )
 
@@ -620,7 +678,12 @@ def _check_formula(formula: str, function: GLMFunction) -> None:
             f"The formula {formula!r} has a column called {INTERCEPT!r}, which is the name of the "
             "intercept; rename the column."
         )
-    parts: tuple[Term | Group | Expression, ...] = (*terms, *function.groups, *function.offsets)
+    if function.missing and outcome.weight is not None:
+        raise InvalidArgument(
+            f"The formula {formula!r} has weighted(...) and mi(...); use one of them."
+        )
+    parts: tuple[Term | Group | Expression | MissingPredictor, ...]
+    parts = (*terms, *function.groups, *function.offsets, *function.missing)
     for each in parts:
         if used := each.columns & outcome.columns:
             raise InvalidArgument(
@@ -669,8 +732,9 @@ def glm(
         formula: The formula, such as ``"readmitted ~ age + C(ward)"``.
         family: ``"bernoulli"``, ``"binomial"``, ``"gaussian"``, ``"poisson"``,
             ``"negativebinomial"``, ``"zero_inflated_poisson"``,
-            ``"zero_inflated_negativebinomial"``, ``"gamma"``, ``"beta"``, ``"weibull"``,
-            ``"categorical"`` or ``"ordinal"``. By default chosen by the kind of the outcome:
+            ``"zero_inflated_negativebinomial"``, ``"gamma"``, ``"beta"``, ``"lognormal"``,
+            ``"weibull"``, ``"weibull_ph"``, ``"piecewise_exponential"``, ``"categorical"`` or
+            ``"ordinal"``. By default chosen by the kind of the outcome:
             Bernoulli for `Binary`, Gaussian for `Number`, Poisson for `Count`, categorical for
             `Category`, binomial for ``p(successes, trials)`` and Weibull for
             ``censored(time, event)``.

@@ -195,6 +195,10 @@ def linear_statistics(model: UnitModel) -> LinearStatistics | None:
 
 
 def _check_sufficient(function: GLMFunction) -> None:
+    if function.outcome.weight is not None or function.missing:
+        raise InvalidArgument(
+            "tacit.Statistics fits formulas without weighted(...) and mi(...); use tacit.Scoring for this one."
+        )
     if function.groups or function.offsets or not function.intercept:
         raise InvalidArgument(
             "tacit.Statistics fits formulas with an intercept, without groups (1|g) and offsets; use "

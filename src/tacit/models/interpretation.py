@@ -135,6 +135,7 @@ class Interpretation:
         reference: Where the intercept is: the value or level of each column.
         bounds: The declared bounds of the outcome, if it is measured.
         parameters: The meaning of each parameter, by its name.
+        notes: What else was declared, in sentences.
     """
 
     formula: str
@@ -146,6 +147,7 @@ class Interpretation:
     reference: tuple[ReferenceValue, ...] = ()
     bounds: tuple[float, float] | None = None
     parameters: Mapping[str, ParameterMeaning] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def units(self, asked: IncrementSizes | None) -> IncrementSizes:
         """Increments that were asked for, checked; raises if a name or a number is wrong."""
@@ -182,6 +184,7 @@ class Interpretation:
             **{
                 **data,
                 "reference": tuple(ReferenceValue(**each) for each in data["reference"]),
+                "notes": tuple(data.get("notes", ())),
                 "bounds": None if data["bounds"] is None else tuple(data["bounds"]),
                 "parameters": {
                     n: _meaning_from_dict(each) for n, each in data["parameters"].items()

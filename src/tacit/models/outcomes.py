@@ -5,6 +5,7 @@ It is a column, a level of one, ``p(successes, trials)``, or a time that may be 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -105,7 +106,9 @@ def _weighted_outcome(outcome: Outcome, node: Node, schema: Schema) -> Outcome:
         )
     return outcome._replace(
         columns=outcome.columns | weight.columns,
-        weight=lambda c: jnp.clip(weight.read(c), weight.low, weight.high),
+        weight=replace(
+            weight, read=lambda c: jnp.clip(jnp.asarray(weight.read(c)), weight.low, weight.high)
+        ),
         description=f"{outcome.description}, weighted by {format_node(node)}",
     )
 
@@ -412,15 +415,20 @@ def _with_follow_up(
         def visits(columns: Columns) -> tuple[jax.Array, jax.Array]:
             after, until = jnp.moveaxis(read(columns), -1, 0)
             origin = jnp.where(jnp.isinf(until), after, until)
-            # Without a given time between visits, an interval's own width; of other rows only one visit is known.
+            # Without a given time between visits, an interval's own width. Of a row that was found at its first visit,
+            # only that one is known, and of one that left, none: events before are drawn as if they were seen.
             own = jnp.where(known_as("interval", columns), until - after, origin)
+            own = jnp.where(known_as("right", columns), 0.0, own)
             between = own if given is None else jnp.asarray(given.read(columns))
             exact = known_as("none", columns)
             return origin, jnp.where(exact, 0.0, jnp.maximum(between, 0.0))
 
         return outcome._replace(censoring=how._replace(visits=visits))
     if statuses == {"left", "right"}:  # everybody was examined once
-        _check_nothing_more(node, given is None)
+        if given is not None:
+            raise InvalidArgument(
+                f"{format_node(node)!r} has too many parts: everybody was examined once, at the time itself."
+            )
 
         def examined(columns: Columns) -> jax.Array:
             after, until = jnp.moveaxis(read(columns), -1, 0)
@@ -433,19 +441,15 @@ def _with_follow_up(
     if "left" not in statuses:
         found = outcome._replace(censoring=how)
         return found if given is None else _with_known_limit(found, rest[0], schema)
-    _check_nothing_more(node, given is None or "right" not in statuses)
+    if given is None:
+        raise InvalidArgument(
+            f"{format_node(node)!r} needs the limit below which outcomes are only known to be below, of rows with an "
+            f"exact outcome, too: a column, or a number as in censored({outcome.name}, {format_node(node.args[1])}, "
+            f"{outcome.column.high / 20:g})."
+        )
+    limit = given
 
     def detected_from(columns: Columns) -> jax.Array:
-        if given is not None:
-            return jnp.asarray(given.read(columns))
-        return jnp.where(known_as("left", columns), read(columns)[..., 1], 0.0)
+        return jnp.asarray(limit.read(columns))
 
     return outcome._replace(censoring=how._replace(detected_from=detected_from))
-
-
-def _check_nothing_more(node: Call, fits: bool) -> None:
-    if not fits:
-        raise InvalidArgument(
-            f"The last part of {format_node(node)!r} would be a limit of detection or an end of follow-up, "
-            "and it is not clear which; leave it out."
-        )

@@ -175,13 +175,16 @@ class FollowUp(NamedTuple):
     """How long and how closely rows are observed, so that outcomes can be drawn as a study would see them.
 
     Attributes:
-        limit: When follow-up ended, or would have without an event; or the distribution of that time.
+        limit: When follow-up ended, or would have without an event.
+        leaving: The distribution of the times at which people leave before the end of the study; None if
+            ``limit`` says when follow-up ends.
         visits: A visit, and the time between visits: an event is only known to lie between two of them. If the time
             between is zero, events are seen when they happen. None if that is so in all rows.
         detected_from: Earlier times are only known to be earlier than this; None if there is no such limit.
     """
 
-    limit: ArrayLike | Times = jnp.inf
+    limit: ArrayLike = jnp.inf
+    leaving: Times | None = None
     visits: tuple[jax.Array, jax.Array] | None = None
     detected_from: ArrayLike | None = None
 
@@ -192,6 +195,9 @@ class CensoredTimes(Distribution):  # type: ignore[misc]
     A value is a pair: the event came after the first time and not after the second. The two are equal if the time of the
     event is known. The second is infinite if follow-up ended before the event (right censoring), and the first is
     zero if only the second is known (left censoring).
+
+    If people leave at times that have a distribution, the pair tells about these, too, and the log density is that of
+    both. Pairs are then drawn with a new end of follow-up, so that drawn pairs have the distribution of the rows' own.
 
     `sample` draws times of events, for predictions. `sample_observed` draws pairs.
 
@@ -231,11 +237,10 @@ class CensoredTimes(Distribution):  # type: ignore[misc]
     def sample_observed(self, first: jax.Array, second: jax.Array) -> jax.Array:
         """What a study would see, by two uniform numbers: for the event and for the follow-up."""
         low, high = self.bounds
-        until, visits, detected_from = self.follow_up
-        if isinstance(until, _DISTRIBUTIONS):
-            limit = jnp.minimum(_draw(until, second), high)
-        else:
-            limit = jnp.asarray(until)
+        until, leaving, visits, detected_from = self.follow_up
+        limit = jnp.asarray(until)
+        if leaving is not None:
+            limit = jnp.minimum(_draw(leaving, second), high)
         time = _draw(self.times, first)
         last_seen = jnp.clip(limit, low, high)
         known = jnp.clip(time, low, high)
@@ -276,33 +281,15 @@ class CensoredTimes(Distribution):  # type: ignore[misc]
             first, last = (self.times.cumulative_hazard(each) for each in ends)
             hazard = jnp.maximum(last - first, _MIN_HAZARD_BETWEEN)
             found = jnp.where(between, jnp.log(-jnp.expm1(-hazard)) - first, found)
+        if (leaving := self.follow_up.leaving) is not None:
+            left = ended & (after < self.bounds[1])  # and not just at the end of the study
+            last = jnp.where(ended, after, until)
+            found = found + jnp.where(
+                left, leaving.log_density(last), -leaving.cumulative_hazard(last)
+            )
         return found
-
-
-_DISTRIBUTIONS = (WeibullTimes, LogNormalTimes, PiecewiseExponentialTimes)
 
 
 def _draw(times: Times, uniform: jax.Array) -> jax.Array:
     """A time by a uniform number, the probability of a later one."""
     return times.event(jnp.clip(uniform, _MIN_PROBABILITY, _MAX_PROBABILITY))
-
-
-def end_of_follow_up(
-    seen: jax.Array, leaving: WeibullTimes, longest: float, uniform: jax.Array
-) -> jax.Array:
-    """When the follow-up of a row ended, or would have without its event.
-
-    It is known if follow-up ended before the event. Otherwise it is a time after the event, drawn from the distribution
-    of the times at which people leave, by a uniform number.
-
-    Args:
-        seen: What was seen of the event, as `CensoredTimes` has it.
-        leaving: The distribution of the times at which people leave.
-        longest: When the study ends.
-        uniform: Uniform numbers, one for each row.
-    """
-    after, until = seen[..., 0], seen[..., 1]
-    ended = jnp.isinf(until)
-    hazard = leaving.cumulative_hazard(jnp.where(ended, after, until))
-    later = jnp.exp(-hazard) * uniform
-    return jnp.where(ended, after, jnp.clip(_draw(leaving, later), until, longest))

@@ -110,7 +110,7 @@ def _guarantee(contents: ReportContents) -> list[str]:
     factor = math.exp(min(said.epsilons[said.adjacency] or 0.0, 700.0))
     return [
         UNIT_SENTENCES.get(said.unit, f"One {said.unit}."),
-        str(said.meaning),
+        " ".join(filter(None, (said.meaning, said.attack))),
         (
             f"In other words: whatever somebody believes about one {said.unit}, and whatever else they "
             f"know, seeing the result changes the odds by a factor of at most about {factor:.3g} (except with "

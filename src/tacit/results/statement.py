@@ -25,6 +25,7 @@ from tacit.accounting import ADJACENCIES, PLD, Adjacency, Budget, Curve, events
 from tacit.accounting.accountants import costs
 from tacit.accounting.budget import percent_rounded_up
 from tacit.accounting.events import DpEvent
+from tacit.accounting.meaning import curve_meaning
 from tacit.errors import InvalidArgument, UnsupportedEvent
 
 
@@ -310,6 +311,20 @@ class PrivacyStatement:
             return PLD().delta(self.event, 0.0, self.adjacency)
         except UnsupportedEvent:
             return None
+
+    @cached_property
+    def attack(self) -> str | None:
+        """What an attacker can do at most, by the whole privacy curve, in a sentence; None if no bound is known."""
+        curve = self.curves_shown[self.adjacency]
+        if self.advantage is None or curve is None:
+            return None
+        found = curve_meaning(self.advantage, curve)
+        first, second = map(percent_rounded_up, found.true_positive_rates)
+        return (
+            f"By this run's whole privacy curve, the guess is right at most {percent_rounded_up(found.best_guess)} of the "
+            f"time. A test of whether one {self.unit} was used finds at most {first} of those that were, if it errs on 1% "
+            f"of those that were not, and {second} if it errs on 5%."
+        )
 
     def curve(self, adjacency: Adjacency, deltas: tuple[float, ...] | None = None) -> Curve | None:
         """Epsilon over a range of deltas. The guarantee holds at every point of the curve.

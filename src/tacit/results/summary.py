@@ -589,11 +589,11 @@ def _scale_draws(
 
 
 def reference_note(interpretation: Interpretation | None) -> tuple[str, ...]:
-    """Where the intercept is, and what levels are compared with."""
-    if interpretation is None or not interpretation.reference:
+    """Where the intercept is and what levels are compared with, and what else was declared."""
+    if interpretation is None:
         return ()
     at = ", ".join(f"{each.column} {each.value}" for each in interpretation.reference)
-    return (f"Reference: {at}.",)
+    return (*((f"Reference: {at}.",) if at else ()), *interpretation.notes)
 
 
 def interpretation_notes(interpretation: Interpretation | None) -> tuple[str, ...]:
