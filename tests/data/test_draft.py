@@ -121,7 +121,13 @@ def test_a_template_says_what_is_to_be_filled_in(table, tmp_path):
 
 def test_types_in_a_header_are_taken_up(tmp_path):
     file = tmp_path / "visits.parquet"
-    fields = [("age", pa.float64()), ("ward", pa.string()), ("b", pa.bool_()), ("n", pa.int8())]
+    fields = [
+        ("age", pa.float64()),
+        ("ward", pa.dictionary(pa.int8(), pa.string())),
+        ("b", pa.bool_()),
+        ("n", pa.int8()),
+        ("SBP", pa.string()),  # 142 mmHg, perhaps
+    ]
     parquet.write_table(pa.schema(fields).empty_table(), file)
     text = Draft.of(file).to_text()
     for kind in (
@@ -131,7 +137,8 @@ def test_types_in_a_header_are_taken_up(tmp_path):
     ):
         assert kind in text
     assert "n: {kind: TO FILL IN}" in text
-    assert Draft.of(file).ask(answers("", "0", "9", "", "", *["skip"] * 3)).names == ("age",)
+    assert "SBP: {kind: TO FILL IN}" in text
+    assert Draft.of(file).ask(answers("", "0", "9", "", "", *["skip"] * 4)).names == ("age",)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def draft(
         )
         try:
             drafted.ask(_prompt).to_yaml(out)
-        except (KeyboardInterrupt, typer.Abort):
+        except (KeyboardInterrupt, typer.Abort, InvalidArgument) as stop:
             left = len(drafted.to_fill_in)
             if left == known:
                 raise
@@ -68,8 +68,10 @@ def draft(
             typer.echo(
                 f"\nKept the answers in {out}; {left} columns are left. The same command goes on with them."
             )
+            if isinstance(stop, InvalidArgument):  # five wrong answers to one question
+                raise
             raise typer.Exit(130) from None
-    typer.echo(f"Wrote {out}.")
+    typer.echo(f"Wrote {out}.     Next: tacit schema check {out} {data} --rows")
 
 
 @contextmanager

@@ -507,7 +507,9 @@ class Posterior(NamedDraws, MethodResult):
         return results.plots.plot_dist(self, names, path)
 
     def plot_trace(self, *, path: _PathLike | None = None) -> "Figure":
-        """Plots the trace of the fit over its steps.
+        """Plots the trace of the fit over its steps: where it was, in the units of the summary.
+
+        What else was released, such as the logarithms of standard deviations of a guide, is on the model's own scale.
 
         Args:
             path: A file to save the figure to.
