@@ -13,6 +13,7 @@ import tacit
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
 from tacit.inference.result import UNLEARNED, Intervals
+from tacit.models.front_ends import adapt_model
 from tacit.results import drawings
 from tacit.results.drawings import forest_bars
 from tacit.results.posterior import Posterior
@@ -420,6 +421,30 @@ def test_a_trace_names_its_lines(fits, tmp_path):
     )
     legend = many.plot_trace(path=tmp_path / "many.png").axes[0].get_legend()
     assert "30 more" in legend.get_title().get_text()
+
+
+def test_a_trace_is_in_the_units_of_the_summary(fits, tmp_path):
+    """Where every step is a draw, the last one is plotted as the draws have it; also of a file."""
+    post = fits["score"]
+    model = adapt_model(glm("score"), SCHEMA)
+    steps = np.stack(
+        [model.unconstrain({n: d[i] for n, d in post.model_draws.items()}) for i in range(3)]
+    )
+    found = {"mean": np.repeat(steps, 10, axis=0)}
+    walked = replace(post, model=model, schema=SCHEMA, trace=found)
+    walked.save(tmp_path / "post.nc")
+    for each in (walked, Posterior.load(tmp_path / "post.nc")):
+        panels = each.plot_trace(path=tmp_path / "trace.png").axes
+        shown = {axes.get_ylabel(): axes.get_lines()[0].get_ydata()[-1] for axes in panels}
+        for axes in panels:
+            texts = axes.get_legend().get_texts() if axes.get_legend() else []
+            shown |= {
+                text.get_text(): line.get_ydata()[-1]
+                for text, line in zip(texts, axes.get_lines(), strict=False)
+            }
+        assert shown["age"] == pytest.approx(post.draws["age"][2], rel=1e-4)
+        assert shown["Intercept"] == pytest.approx(post.draws["Intercept"][2], rel=1e-4)
+        assert shown["sigma"] == pytest.approx(post.draws["sigma"][2], rel=1e-4)
 
 
 # Reports

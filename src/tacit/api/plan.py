@@ -31,7 +31,7 @@ from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_units
 from tacit.api.scenario import Scenario
-from tacit.data.columns import DROP
+from tacit.data.columns import DROP, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.method import DEFAULT_SIZE, Method, Steps
@@ -470,8 +470,9 @@ class Plan:
         """What becomes of missing cells."""
         assert self.schema is not None
         names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
-        kept = [name for name in names if self.schema[name].missing != DROP]
-        if len(kept) == len(names):
+        kinds = {name: self.schema[name] for name in names}
+        kept = [name for name, kind in kinds.items() if kind.missing != DROP]
+        if kept == names and not any(isinstance(k, Number) and k.has_gaps for k in kinds.values()):
             return "missing cells are replaced as declared"
         but = f", but for missing {', '.join(kept)}" if kept else ""
         return f"rows with a missing cell are dropped{but}"

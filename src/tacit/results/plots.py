@@ -450,16 +450,19 @@ def _trace_panels(posterior: "Posterior") -> list[tuple[str, FloatArray, list[st
         if model is None or name not in _POSITIONS or value.shape[1:] != (model.dimension,):
             found.append((name, value, labels))
             continue
+        import jax.numpy as jnp
+
         from tacit.inference.method import constrained_draws
 
-        scaled = to_table_units(
-            constrained_draws(model, value.astype(np.float32)), posterior.interpretation
-        )
+        vectors = jnp.asarray(value, jnp.float32)
+        scaled = to_table_units(constrained_draws(model, vectors), posterior.interpretation)
         flat = np.concatenate(
             [scaled[each].reshape(len(value), -1) for each in posterior.draws], axis=1
         )
         groups = drawings.groups_by_size(np.abs(np.median(flat, axis=0)))
-        found += [(name, flat[:, group], [labels[place] for place in group]) for group in groups]
+        for group in groups:
+            names = [labels[place] for place in group]
+            found.append((name if len(names) > 1 else names[0], flat[:, group], names))
     return found
 
 
