@@ -459,7 +459,7 @@ def _trace_panels(posterior: "Posterior") -> list[tuple[str, FloatArray, list[st
         flat = np.concatenate(
             [scaled[each].reshape(len(value), -1) for each in posterior.draws], axis=1
         )
-        groups = drawings.groups_by_size(np.abs(np.median(flat, axis=0)))
+        groups = drawings.groups_by_size(np.abs(flat[len(flat) // 4 :]).max(axis=0).tolist())
         for group in groups:
             names = [labels[place] for place in group]
             found.append((name if len(names) > 1 else names[0], flat[:, group], names))
