@@ -95,6 +95,14 @@ def test_a_wrong_answer_does_not_lose_the_others_about_its_column(said, kind, tm
     assert not ask.left
 
 
+def test_the_beginning_of_an_answer_will_do_if_it_is_clear(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text("x;y\n")
+    ask = answers("n", "c", "num", "0", "1", "", "", "b", "", "")
+    assert Draft.of(file).ask(ask) == Schema({"x": Number(0, 1), "y": Binary()})
+    assert ask.questions[2].startswith("Answer one of")  # a count, or a category
+
+
 def test_rows_do_not_matter(table):
     before = Draft.of(table).to_text()
     table.write_text(HEADER + "\n" + "x,y\n" * 100)

@@ -308,6 +308,13 @@ def test_of_another_model_it_says_of_what_little_was_learned():
     assert messages[1] not in rest
 
 
+def test_that_nothing_was_learned_is_said_once():
+    messages = ("It moved little.", f"{UNLEARNED} age, dose: intervals are nearly the prior's.")
+    text = str(found([0] * 6, 2.4, messages=messages))
+    assert text.count("nearly the prior's") == 1
+    assert messages[1] in str(found([0] * 6, 1.0, messages=messages))
+
+
 def test_a_summary_says_aloud_that_there_was_no_ledger():
     text = str(found([0, 1, 1, 1, 1, 1], 0.1))
     assert text.splitlines()[-1] == (

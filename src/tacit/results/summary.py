@@ -62,6 +62,7 @@ def trust_sentence(level: float, intervals: Intervals, converged: bool | None) -
 # which a coefficient is hardly known, and that beyond which nothing was learnt; and draws that a judgement needs.
 _CLEAR_PROBABILITY, _POSSIBLE_PROBABILITY = 0.95, 0.9
 _UNCERTAIN_RATIO, _UNLEARNED_RATIO, _MIN_DRAWS = 0.1, 0.8, 100
+NOTHING = "Nothing was learned about"
 # Names in a headline; the rest are "the others".
 _MAX_NAMES = 5
 
@@ -99,7 +100,7 @@ def finding_sentence(
     ratios = {n: _share_of_prior(each, interpretation.parameters[n]) for n, each in values.items()}
     if min(ratios.values()) > _UNLEARNED_RATIO:
         return (
-            f"Nothing was learned about {outcome}: there are too few {many} for this budget, and intervals "
+            f"{NOTHING} {outcome}: there are too few {many} for this budget, and intervals "
             "are nearly the prior's."
         )
     clear = [name for name, each in values.items() if _excludes_zero(each, _CLEAR_PROBABILITY)]
