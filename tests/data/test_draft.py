@@ -5,6 +5,7 @@ import pytest
 from pyarrow import parquet
 
 from tacit import Binary, Category, Count, Number, Schema
+from tacit.cli.main import main
 from tacit.data.draft import Draft
 from tacit.errors import InvalidArgument
 
@@ -101,6 +102,29 @@ def test_the_beginning_of_an_answer_will_do_if_it_is_clear(tmp_path):
     ask = answers("n", "c", "num", "0", "1", "", "", "b", "", "")
     assert Draft.of(file).ask(ask) == Schema({"x": Number(0, 1), "y": Binary()})
     assert ask.questions[2].startswith("Answer one of")  # a count, or a category
+
+
+@pytest.mark.parametrize("stop", ["Ctrl-C", "five wrong answers"])
+def test_what_was_answered_before_a_stop_is_kept_and_gone_on_with(
+    stop, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visits.csv").write_text("age,ill\n")
+    given = iter(["number", "18", "100", "", "years", *["what?"] * 5])
+
+    def prompt(question):
+        if stop == "Ctrl-C" and "ill" in question:
+            raise KeyboardInterrupt
+        return next(given)
+
+    monkeypatch.setattr("tacit.cli.data._prompt", prompt)
+    assert main(["schema", "draft", "visits.csv"]) == (130 if stop == "Ctrl-C" else 2)
+    assert "Kept the answers in schema.yaml; 1 column is left." in capsys.readouterr().out
+    monkeypatch.setattr("tacit.cli.data._prompt", answers("binary", "", ""))
+    assert main(["schema", "draft", "visits.csv"]) == 0
+    assert "Next: tacit schema check schema.yaml visits.csv --rows" in capsys.readouterr().out
+    columns = {"age": Number(18, 100, measured_in="years"), "ill": Binary()}
+    assert Schema.from_yaml("schema.yaml") == Schema(columns)
 
 
 def test_rows_do_not_matter(table):

@@ -308,6 +308,22 @@ def test_of_another_model_it_says_of_what_little_was_learned():
     assert messages[1] not in rest
 
 
+@pytest.mark.parametrize(
+    ("last", "unit", "words"),
+    [
+        ("2022-12-31", "years", "per 1 year"),  # not per tenth of one
+        ("2060-12-31", "years", "per 10 years"),
+        ("2019-01-09", "days", "per 1 day"),
+        ("2022-12-31", "days", "per 100 days"),
+    ],
+)
+def test_dates_are_counted_in_whole_years_and_days(last, unit, words):
+    seen = tacit.Date("2019-01-01", last, measured_in=unit)
+    schema = tacit.Schema({"seen": seen, "ill": tacit.Binary()})
+    found = tacit.glm("ill ~ seen", schema=schema).interpretation
+    assert found.parameters["seen"].words({}) == words
+
+
 def test_that_nothing_was_learned_is_said_once():
     messages = ("It moved little.", f"{UNLEARNED} age, dose: intervals are nearly the prior's.")
     text = str(found([0] * 6, 2.4, messages=messages))

@@ -65,8 +65,9 @@ def draft(
             if left == known:
                 raise
             drafted.to_yaml(out)
+            columns = "1 column is" if left == 1 else f"{left} columns are"
             typer.echo(
-                f"\nKept the answers in {out}; {left} columns are left. The same command goes on with them."
+                f"\nKept the answers in {out}; {columns} left. The same command goes on with what is left."
             )
             if isinstance(stop, InvalidArgument):  # five wrong answers to one question
                 raise
