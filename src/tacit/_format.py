@@ -134,9 +134,16 @@ def text_table(
     for row in rows:
         table.add_row(*row)
     out = StringIO()
-    # Without markup, because the labels of a ledger may contain brackets.
+    # Without markup, because the labels of a ledger may contain brackets. In a notebook Rich would show the table at once,
+    # where nobody asked to see it, and the text would be empty.
     console = Console(
-        file=out, width=_MAX_WIDTH, markup=False, emoji=False, highlight=False, color_system=None
+        file=out,
+        width=_MAX_WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        color_system=None,
+        force_jupyter=False,
     )
     console.print(table)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]

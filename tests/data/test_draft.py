@@ -5,6 +5,7 @@ import pytest
 from pyarrow import parquet
 
 from tacit import Binary, Category, Count, Number, Schema
+from tacit.cli.main import main
 from tacit.data.draft import Draft
 from tacit.errors import InvalidArgument
 
@@ -95,6 +96,37 @@ def test_a_wrong_answer_does_not_lose_the_others_about_its_column(said, kind, tm
     assert not ask.left
 
 
+def test_the_beginning_of_an_answer_will_do_if_it_is_clear(tmp_path):
+    file = tmp_path / "visits.csv"
+    file.write_text("x;y\n")
+    ask = answers("n", "c", "num", "0", "1", "", "", "b", "", "")
+    assert Draft.of(file).ask(ask) == Schema({"x": Number(0, 1), "y": Binary()})
+    assert ask.questions[2].startswith("Answer one of")  # a count, or a category
+
+
+@pytest.mark.parametrize("stop", ["Ctrl-C", "five wrong answers"])
+def test_what_was_answered_before_a_stop_is_kept_and_gone_on_with(
+    stop, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visits.csv").write_text("age,ill\n")
+    given = iter(["number", "18", "100", "", "years", *["what?"] * 5])
+
+    def prompt(question):
+        if stop == "Ctrl-C" and "ill" in question:
+            raise KeyboardInterrupt
+        return next(given)
+
+    monkeypatch.setattr("tacit.cli.data._prompt", prompt)
+    assert main(["schema", "draft", "visits.csv"]) == (130 if stop == "Ctrl-C" else 2)
+    assert "Kept the answers in schema.yaml; 1 column is left." in capsys.readouterr().out
+    monkeypatch.setattr("tacit.cli.data._prompt", answers("binary", "", ""))
+    assert main(["schema", "draft", "visits.csv"]) == 0
+    assert "Next: tacit schema check schema.yaml visits.csv --rows" in capsys.readouterr().out
+    columns = {"age": Number(18, 100, measured_in="years"), "ill": Binary()}
+    assert Schema.from_yaml("schema.yaml") == Schema(columns)
+
+
 def test_rows_do_not_matter(table):
     before = Draft.of(table).to_text()
     table.write_text(HEADER + "\n" + "x,y\n" * 100)
@@ -121,7 +153,13 @@ def test_a_template_says_what_is_to_be_filled_in(table, tmp_path):
 
 def test_types_in_a_header_are_taken_up(tmp_path):
     file = tmp_path / "visits.parquet"
-    fields = [("age", pa.float64()), ("ward", pa.string()), ("b", pa.bool_()), ("n", pa.int8())]
+    fields = [
+        ("age", pa.float64()),
+        ("ward", pa.dictionary(pa.int8(), pa.string())),
+        ("b", pa.bool_()),
+        ("n", pa.int8()),
+        ("SBP", pa.string()),  # 142 mmHg, perhaps
+    ]
     parquet.write_table(pa.schema(fields).empty_table(), file)
     text = Draft.of(file).to_text()
     for kind in (
@@ -131,7 +169,8 @@ def test_types_in_a_header_are_taken_up(tmp_path):
     ):
         assert kind in text
     assert "n: {kind: TO FILL IN}" in text
-    assert Draft.of(file).ask(answers("", "0", "9", "", "", *["skip"] * 3)).names == ("age",)
+    assert "SBP: {kind: TO FILL IN}" in text
+    assert Draft.of(file).ask(answers("", "0", "9", "", "", *["skip"] * 4)).names == ("age",)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tacit
 from tacit import Binary, Category, Count, Date, Number, Rows, Schema
 from tacit.errors import InvalidArgument
 
@@ -804,3 +805,30 @@ def test_lengths_and_persons():
         schema.encode({"x": [1], "p": np.zeros((1, 2))})
     with pytest.raises(InvalidArgument, match="single values"):
         Schema({"x": Number(0, 1, shape=(2,))}).encode({"x": np.zeros(2)})
+
+
+def test_gaps_that_are_left_to_the_model_stay_as_nan():
+    schema = Schema({"bmi": Number(15, 50, scaled=True, missing="keep"), "ill": Binary()})
+    table = {"bmi": ["15", "", "x", "70"], "ill": [1, 0, 1, None]}
+    encoded = schema.encode(table)
+    assert encoded.columns["bmi"].tolist() == pytest.approx([-1, NAN, NAN], nan_ok=True)
+    assert encoded.left_out == 1
+    assert schema.check(table).complete == 3
+    assert Schema.from_text(schema.to_text()) == schema
+    assert "left to the model" in str(schema)
+    new, present = schema.encode_new({"bmi": [None, 50]}, ["bmi"])
+    assert np.isnan(new["bmi"]).tolist() == [True, False]
+    assert present.all()
+
+
+def test_gaps_are_kept_for_models_that_can_use_them_alone():
+    schema = Schema({"bmi": Number(15, 50, missing="keep"), "ill": Binary()})
+    with pytest.raises(InvalidArgument, match=r"missing='keep', which leaves its gaps to a model"):
+        tacit.glm("ill ~ bmi", schema=schema)
+    with pytest.raises(InvalidArgument, match=r"which Normal cannot use"):
+        tacit.conjugate.Normal("bmi").with_bounds_of(schema)
+    with pytest.raises(InvalidArgument, match="needs a Number"):
+        Count(9, missing="keep")
+    level = Schema({"rule": Category(["keep", "sell"], missing="keep"), "ill": Binary()})
+    assert "left to the model" not in str(level)
+    tacit.glm("ill ~ rule", schema=level)

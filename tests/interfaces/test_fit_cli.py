@@ -573,6 +573,19 @@ def test_predicted_intervals_say_if_they_leave_out_the_noise(intervals, ends, ca
     assert lines == [["1", "1", "1"]] * 2
 
 
+@pytest.mark.parametrize("typed", [["--interval"], ["--interval", "--out", "p.csv"]])
+def test_an_interval_without_a_word_is_that_of_the_mean(typed, monkeypatch):
+    from tacit.cli import main as command
+
+    seen = []
+    monkeypatch.setattr(command, "_make_app", lambda _: lambda args, **__: seen.extend(args))
+    assert command.main(["predict", "run", "new.csv", *typed]) == 0
+    assert seen == ["predict", "run", "new.csv", "--interval=mean", *typed[1:]]
+    seen.clear()
+    command.main(["predict", "run", "new.csv", "--interval", "outcome"])
+    assert seen[-2:] == ["--interval", "outcome"]
+
+
 def test_help_is_plain(capsys):
     code, out, _ = call(capsys, "fit", "--help")
     assert code == 0

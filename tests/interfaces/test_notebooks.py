@@ -1,5 +1,7 @@
 """How plans and ledgers look in a notebook, and what a ledger's entry says of a fit."""
 
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -83,3 +85,25 @@ def test_an_entry_names_the_parameters_of_other_models(tmp_path):
     tacit.fit(model, rows, budget=BUDGET, method=method, ledger=ledger, label="approval 7")
     [charge] = ledger.charges
     assert charge.label == "model with level, slope, by variational inference; approval 7"
+
+
+def test_the_text_of_a_table_is_not_shown_by_itself(monkeypatch, capsys):
+    """In a notebook Rich displays what it prints, whatever file it prints to."""
+    plain = str(SCHEMA.check({"x": [0.5], EVIL: ["a"], "y": [1]}))
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    in_notebook = str(SCHEMA.check({"x": [0.5], EVIL: ["a"], "y": [1]}))
+    assert in_notebook == plain
+    assert plain.index("NOT PRIVATE") < plain.index("outside bounds")
+    assert capsys.readouterr().out == ""
+
+
+def test_numpyro_brings_no_warning_of_widgets():
+    """The module that stands for IPython has no widgets either."""
+    code = (
+        "import sys, types, warnings\n"
+        "warnings.simplefilter('error')\n"
+        "sys.modules['IPython'] = types.ModuleType('IPython')\n"
+        "import tacit.models\n"
+        "assert 'tqdm.auto' in sys.modules and 'numpyro' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,6 +17,7 @@ from tacit.api import resume
 from tacit.api.fit import fit_many
 from tacit.api.plan import build_plan
 from tacit.cli.main import main
+from tacit.cli.runs import RunFolder
 from tacit.errors import Interrupted, InvalidArgument, LedgerError, TooFewUnits, Unsaved
 from tacit.inference.scoring import count_sd, min_count, stopping_probability
 from tacit.models.front_ends import adapt_model
@@ -370,6 +371,11 @@ def test_the_command_line_says_it_and_goes_no_further(study, capsys, drawn):
     assert charge["stopped"] is True
     assert main(["ledger", "page", "l.db", "--out", "l.html"]) == 0
     assert "stopped after its count" in (study / "l.html").read_text()
+    folder = RunFolder(study / "run")
+    folder.check_empty()  # whoever mends the schema types the same command again
+    (study / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(InvalidArgument, match="not empty"):
+        folder.check_empty()
 
 
 def test_a_plan_says_when_it_stops_and_warns_if_that_is_likely():

@@ -299,3 +299,23 @@ def test_families_of_other_packages_get_their_name_here(family, said):
 def test_columns_may_be_called_anything_in_backquotes():
     schema = tacit.Schema({"a^b || c": tacit.Number(0, 1), "y": tacit.Number(0, 1)})
     assert tacit.glm("y ~ `a^b || c`", schema=schema).columns == ("a^b || c", "y")
+
+
+def test_a_model_that_forgets_the_gaps_that_are_left_to_it_is_refused():
+    def forgets(x, y=None):
+        slope = numpyro.sample("slope", dist.Normal(0, 1))
+        with numpyro.plate("rows", x.shape[0]):  # NaN is multiplied before it is replaced
+            mean = jnp.where(jnp.isnan(x), 0.0, slope * x)
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    def remembers(x, y=None):
+        slope = numpyro.sample("slope", dist.Normal(0, 1))
+        with numpyro.plate("rows", x.shape[0]):
+            mean = slope * jnp.where(jnp.isnan(x), 0.0, x)
+            numpyro.sample("y", dist.Normal(mean, 1), obs=y)
+
+    schema = SCHEMA.with_columns({"x": tacit.Number(-1, 1, missing="keep")})
+    with pytest.raises(TacitError, match=r"NaN where 'x' is missing.*Use jnp\.isnan"):
+        tacit.plan(forgets, schema, budget=BUDGET)
+    plan = tacit.plan(remembers, schema, budget=BUDGET)
+    assert "dropped, but for missing x" in str(plan)

@@ -13,6 +13,7 @@ import tacit
 from tacit.accounting import events
 from tacit.errors import InvalidArgument
 from tacit.inference.result import UNLEARNED, Intervals
+from tacit.models.front_ends import adapt_model
 from tacit.results import drawings
 from tacit.results.drawings import forest_bars
 from tacit.results.posterior import Posterior
@@ -269,6 +270,14 @@ def found(means, sds, **changes):
             *([0, 1, 0, 0, 2, 0], [0.1, 0.1, 0.1, 0.1, 0.1, 1.0]),
             "Age and ward are clearly related to ill; no clear relation of dose; too few people for sex.",
         ),
+        (
+            *([0, 1, 0.18, 0, 0, 0], [0.1, 0.1, 0.1, 0.1, 0.1, 1.0]),
+            "Age is clearly related to ill, dose perhaps; no clear relation of ward; too few people for sex.",
+        ),
+        (
+            *([0, 0, 0.18, 0, 0, 0], 0.1),
+            "Dose is perhaps related to ill; no clear relation of age, ward and sex.",
+        ),
         ([0, 0, 0, 0, 0, 0], 0.1, "No clear relation between ill and age, dose, ward and sex."),
         ([0] * 6, 1.0, "Too few people to say how ill depends on age, dose, ward and sex."),
         ([0] * 6, 2.4, "Nothing was learned about ill: there are too few people for this budget"),
@@ -297,6 +306,29 @@ def test_of_another_model_it_says_of_what_little_was_learned():
     assert first == messages[1]
     assert second.startswith("Converged.")
     assert messages[1] not in rest
+
+
+@pytest.mark.parametrize(
+    ("last", "unit", "words"),
+    [
+        ("2022-12-31", "years", "per 1 year"),  # not per tenth of one
+        ("2060-12-31", "years", "per 10 years"),
+        ("2019-01-09", "days", "per 1 day"),
+        ("2022-12-31", "days", "per 100 days"),
+    ],
+)
+def test_dates_are_counted_in_whole_years_and_days(last, unit, words):
+    seen = tacit.Date("2019-01-01", last, measured_in=unit)
+    schema = tacit.Schema({"seen": seen, "ill": tacit.Binary()})
+    found = tacit.glm("ill ~ seen", schema=schema).interpretation
+    assert found.parameters["seen"].words({}) == words
+
+
+def test_that_nothing_was_learned_is_said_once():
+    messages = ("It moved little.", f"{UNLEARNED} age, dose: intervals are nearly the prior's.")
+    text = str(found([0] * 6, 2.4, messages=messages))
+    assert text.count("nearly the prior's") == 1
+    assert messages[1] in str(found([0] * 6, 1.0, messages=messages))
 
 
 def test_a_summary_says_aloud_that_there_was_no_ledger():
@@ -328,9 +360,8 @@ def test_one_sentence_says_what_intervals_hold_and_whether_to_trust_the_fit():
         for converged in (True, False, None)
     }
     assert len(every) == 3 * len(Intervals)
-    assert all(said.count(".") == 2 for said in every)
     assert "too narrow" in trust_sentence(0.9, Intervals.LEFT_OUT, converged=True)
-    assert "Did not converge" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
+    assert trust_sentence(0.5, Intervals.INCLUDED, converged=True).startswith("Converged. 50%")
     assert "50%" in trust_sentence(0.5, Intervals.INCLUDED, converged=False)
 
 
@@ -413,6 +444,30 @@ def test_a_trace_names_its_lines(fits, tmp_path):
     )
     legend = many.plot_trace(path=tmp_path / "many.png").axes[0].get_legend()
     assert "30 more" in legend.get_title().get_text()
+
+
+def test_a_trace_is_in_the_units_of_the_summary(fits, tmp_path):
+    """Where every step is a draw, the last one is plotted as the draws have it; also of a file."""
+    post = fits["score"]
+    model = adapt_model(glm("score"), SCHEMA)
+    steps = np.stack(
+        [model.unconstrain({n: d[i] for n, d in post.model_draws.items()}) for i in range(3)]
+    )
+    found = {"mean": np.repeat(steps, 10, axis=0)}
+    walked = replace(post, model=model, schema=SCHEMA, trace=found)
+    walked.save(tmp_path / "post.nc")
+    for each in (walked, Posterior.load(tmp_path / "post.nc")):
+        panels = each.plot_trace(path=tmp_path / "trace.png").axes
+        shown = {axes.get_ylabel(): axes.get_lines()[0].get_ydata()[-1] for axes in panels}
+        for axes in panels:
+            texts = axes.get_legend().get_texts() if axes.get_legend() else []
+            shown |= {
+                text.get_text(): line.get_ydata()[-1]
+                for text, line in zip(texts, axes.get_lines(), strict=False)
+            }
+        assert shown["age"] == pytest.approx(post.draws["age"][2], rel=1e-4)
+        assert shown["Intercept"] == pytest.approx(post.draws["Intercept"][2], rel=1e-4)
+        assert shown["sigma"] == pytest.approx(post.draws["sigma"][2], rel=1e-4)
 
 
 # Reports

@@ -31,7 +31,7 @@ from tacit.accounting.ledger import Ledger, Receipt
 from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.rows import dummy_rows, gradient_norms, model_columns, simulated_units
 from tacit.api.scenario import Scenario
-from tacit.data.columns import DROP
+from tacit.data.columns import DROP, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.method import DEFAULT_SIZE, Method, Steps
@@ -470,11 +470,14 @@ class Plan:
         """What becomes of missing cells."""
         assert self.schema is not None
         names = [n for n in model_columns(self.model, self.schema) if n != self.schema.person]
-        integrated = self.model.may_be_missing
-        kept = [n for n in names if self.schema[n].missing != DROP or n in integrated]
-        if len(kept) == len(names):
+        kinds, integrated = {name: self.schema[name] for name in names}, self.model.may_be_missing
+        kept = [n for n, kind in kinds.items() if kind.missing != DROP or n in integrated]
+        if kept == names:
+            gaps = any(isinstance(kind, Number) and kind.has_gaps for kind in kinds.values())
             how = "replaced or integrated out" if integrated else "replaced"
-            return f"missing cells are {how} as declared"
+            return (
+                f"missing cells are {'replaced or left to the model' if gaps else how} as declared"
+            )
         but = f", but for missing {', '.join(kept)}" if kept else ""
         return f"rows with a missing cell are dropped{but}"
 

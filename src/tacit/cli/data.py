@@ -60,16 +60,19 @@ def draft(
         )
         try:
             drafted.ask(_prompt).to_yaml(out)
-        except (KeyboardInterrupt, typer.Abort):
+        except (KeyboardInterrupt, typer.Abort, InvalidArgument) as stop:
             left = len(drafted.to_fill_in)
             if left == known:
                 raise
             drafted.to_yaml(out)
+            columns = "1 column is" if left == 1 else f"{left} columns are"
             typer.echo(
-                f"\nKept the answers in {out}; {left} columns are left. The same command goes on with them."
+                f"\nKept the answers in {out}; {columns} left. The same command goes on with what is left."
             )
+            if isinstance(stop, InvalidArgument):  # five wrong answers to one question
+                raise
             raise typer.Exit(130) from None
-    typer.echo(f"Wrote {out}.")
+    typer.echo(f"Wrote {out}.     Next: tacit schema check {out} {data} --rows")
 
 
 @contextmanager

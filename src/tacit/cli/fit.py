@@ -275,8 +275,8 @@ def predict(
     interval: Annotated[
         str | None,
         typer.Option(
-            help="Add the ends of a 90% interval: of the mean (the risk, for a yes/no outcome), or of the "
-            "outcome itself.",
+            help="Add the ends of a 90% interval: of the mean (the risk, for a yes/no outcome), which is "
+            "the default, or of the outcome itself.",
             metavar="mean|outcome",
         ),
     ] = None,

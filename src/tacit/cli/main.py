@@ -118,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Otherwise some versions of Typer escape brackets in help for Rich, which is not used for help.
     typer.core.HAS_RICH = False
     typed = sys.argv[1:] if arguments is None else list(arguments)
+    if typed[:1] == ["predict"]:
+        typed = _with_interval_of_mean(typed)
     # A shell that completes a command line passes it by one of these variables.
     completed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
     app = _make_app([*typed, *completed.split()])
@@ -126,6 +128,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 (its message may hold a cell)
         return _exit(_report_error(error))
     return _exit(result) if isinstance(result, int) else 0
+
+
+def _with_interval_of_mean(typed: Sequence[str]) -> list[str]:
+    """The arguments of a prediction; an interval without a word is that of the mean."""
+    found = list(typed)
+    for place, word in enumerate(typed):
+        if word == "--interval" and (typed[place + 1 :] or ["-"])[0].startswith("-"):
+            found[place] = "--interval=mean"
+    return found
 
 
 def _exit(code: int) -> int:

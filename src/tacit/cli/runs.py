@@ -452,12 +452,15 @@ class RunFolder:
         self.path, self.file, self._made = path, file, False
 
     def check_empty(self) -> None:
-        """Raises if there is something in the folder."""
+        """Raises if there is something in the folder, other than a fit that stopped after its count.
+
+        The ledger has recorded such a fit, and whoever fits again types the same command.
+        """
         try:
-            held = self.path.is_dir() and any(self.path.iterdir())
+            held = {each.name for each in self.path.iterdir()} if self.path.is_dir() else set()
         except OSError as error:
             raise InvalidArgument(f"{self.path} cannot be read: {error.strerror}.") from None
-        if held:
+        if held and not {STOPPED_FILE} <= held <= {STOPPED_FILE, SETTINGS_FILE, _SCHEMA_FILE}:
             raise InvalidArgument(
                 f"{self.path} is not empty; pass a new folder with --out, or empty this one."
             )
@@ -468,6 +471,7 @@ class RunFolder:
             self._made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             self.check_empty()
+            (self.path / STOPPED_FILE).unlink(missing_ok=True)
             request.schema.to_yaml(self.path / _SCHEMA_FILE)
             made = {"made": datetime.now(UTC).isoformat(timespec="seconds")}
             text = yaml.safe_dump(request.facts() | more | made, sort_keys=False)

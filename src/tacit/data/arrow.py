@@ -123,7 +123,8 @@ def _likely_kind(type_: pa.DataType) -> str | None:
         return "binary"
     if types.is_date(type_) or types.is_timestamp(type_):
         return "date"
-    return "category" if types.is_string(type_) or types.is_large_string(type_) else None
+    # Text may be anything: numbers with units, dates, yes and no.
+    return "category" if types.is_dictionary(type_) else None
 
 
 def chunks(path: Path, names: Sequence[str], rows: int) -> Iterator[dict[str, Cells]]:

@@ -35,6 +35,8 @@ from tacit.errors import InvalidArgument
 
 DROP = "drop"
 """The rule that leaves out rows with a missing value."""
+KEEP = "keep"
+"""The rule that leaves a missing value to the model, as NaN."""
 
 
 class Column(NamedTuple):
@@ -88,8 +90,8 @@ def _check_shape(_name: str, value: object) -> tuple[int, ...]:
 
 def _check_missing(name: str, value: object) -> float | str:
     if isinstance(value, str):
-        if value == DROP:
-            return DROP
+        if value in (DROP, KEEP):
+            return value
         raise InvalidArgument(
             f"missing must be 'drop' or a number from low to high; got {value!r}."
         )
@@ -128,7 +130,8 @@ class Number:
         spread: A public number that values are then divided by.
         shape: The shape of the array in each row, if a row holds an array of numbers.
         missing: ``"drop"`` to leave out rows with a missing value, or a public number to replace it
-            with, in the column's own unit. In a column of arrays each missing entry is replaced.
+            with, in the column's own unit. In a column of arrays each missing entry is replaced. Or
+            ``"keep"``: the row stays, and the model finds NaN there. Formulas cannot use such a column.
         measured_in: The unit of measurement. Reports name it, and cells may end in it.
         decimal: The decimal mark of numbers that are text, ``"."`` or ``","``. With a comma, text with a
             point is missing, because the point may separate thousands.
@@ -184,6 +187,11 @@ class Number:
             )
         if not np.abs(self.ends).max() < np.finfo(np.float32).max:
             raise InvalidArgument(f"spread is too small for these bounds; got {self.spread!r}.")
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether encoded values may be NaN, because missing values are left to the model."""
+        return self.missing == KEEP
 
     @property
     def scale(self) -> tuple[float, float] | None:
@@ -259,6 +267,8 @@ def _check_integer(name: str, value: object) -> int:
 
 def _check_integer_missing(name: str, value: object) -> int | str:
     found = _check_missing(name, value)
+    if found == KEEP:  # there is no NaN among whole numbers
+        raise InvalidArgument("missing='keep' needs a Number; declare the count as a Number.")
     if isinstance(found, str):
         return found
     if found % 1:
@@ -340,7 +350,7 @@ def _fill_missing_numbers(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
     """Applies the rule for missing values. Rows that are left out hold the placeholder."""
     gaps = np.isnan(numbers)
-    if not gaps.any():
+    if missing == KEEP or not gaps.any():
         return numbers, None
     if not isinstance(missing, str):
         return np.where(gaps, missing, numbers), None

@@ -309,9 +309,10 @@ class _Interview:
 
         def answer(ask: Ask) -> str:
             said = ask(f"{question}{hint}").strip().lower() or usual
-            if said not in options:
+            meant = [option for option in options if said and option.startswith(said)]
+            if len(meant) != 1:
                 raise InvalidArgument(f"Answer one of {', '.join(options)}.")
-            return said
+            return meant[0]
 
         return self.until_valid(answer)
 

@@ -21,7 +21,7 @@ from tacit._files import nearest_file
 from tacit._format import format_number
 from tacit.data import sources
 from tacit.data.cells import Cells, Texts
-from tacit.data.columns import DROP, KINDS, Category, Date, Encoded, Kind, mark_missing
+from tacit.data.columns import DROP, KINDS, Category, Date, Encoded, Kind, Number, mark_missing
 from tacit.data.people import MAX_ROWS_PER_PERSON, People
 from tacit.data.sources import Source, check_path
 from tacit.data.store import ColumnStore
@@ -133,6 +133,8 @@ def public_facts(columns: Mapping[str, Kind], *, whole: bool = False) -> list[tu
     lines: list[tuple[str, ...]] = [("column", "kind", "public facts", "if missing")]
     for name, kind in columns.items():
         missing = "row left out" if kind.missing == DROP else f"{_without_decimals(kind.missing)}"
+        if isinstance(kind, Number) and kind.has_gaps:
+            missing = "left to the model"
         facts = kind.listed() if whole and isinstance(kind, Category) else kind.describe()
         lines.append((name, kind.kind, facts, missing))
     return lines

@@ -135,7 +135,8 @@ def column_names(data: object) -> list[Hashable]:
     )
 
 
-_LIKELY_KINDS = {"f": "number", "b": "binary", "M": "date", "U": "category", "T": "category"}
+# Text may be anything: numbers with units, dates, yes and no.
+_LIKELY_KINDS = {"f": "number", "b": "binary", "M": "date"}
 
 
 def likely_kinds(data: InMemory) -> dict[str, str]:
@@ -154,14 +155,14 @@ def _likely_kind(data: InMemory, name: str) -> str | None:
     if _is_a(data, "polars", "DataFrame"):
         import polars as pl
 
-        if dtype in (pl.String, pl.Categorical, pl.Enum):
+        if dtype in (pl.Categorical, pl.Enum):
             return "category"
         if dtype.is_float() or dtype.is_decimal():
             return "number"
         return (
             "binary" if dtype == pl.Boolean else "date" if dtype in (pl.Date, pl.Datetime) else None
         )
-    if getattr(dtype, "name", "") in {"str", "string", "category"}:  # of pandas
+    if getattr(dtype, "name", "") == "category":  # of pandas
         return "category"
     return _LIKELY_KINDS.get(getattr(dtype, "kind", ""))
 

@@ -25,6 +25,7 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.data.columns import Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
@@ -145,6 +146,12 @@ class Conjugate(ABC):
                 raise InvalidArgument(
                     f"{type(self).__name__} needs column {name!r} to have one value in each row, of "
                     f"kind {' or '.join(self.kinds)}."
+                )
+            column = kinds[name]
+            if isinstance(column, Number) and column.has_gaps:
+                raise InvalidArgument(
+                    f"Column {name!r} is declared with missing='keep', which {type(self).__name__} cannot use; "
+                    "declare 'drop', or a number that replaces missing values."
                 )
         return self._with_encoded_bounds(tuple(kinds[name].ends for name in self.columns))
 

@@ -378,7 +378,9 @@ def _column_component(name: str, schema: Schema) -> Component:
         middle, half = (found.low + found.high) / 2, (found.high - found.low) / 2
         origin = f"half of {column.dates[0]} to {column.dates[1]}"
         day = str(column.to_moments(np.array(middle)).astype("M8[D]"))
-        return _standardized_component(name, found, middle, half, origin, column.measured_in, day)
+        return _standardized_component(
+            name, found, middle, half, origin, column.measured_in, day, least=1.0
+        )
     return _bounded_component(name, found, column.measured_in)
 
 
@@ -398,9 +400,10 @@ def _standardized_component(
     origin: str,
     unit: str | None,
     at: str | None = None,
+    least: float = 0.0,
 ) -> Component:
     """A number, standardised; its coefficient is shown per round increment of a declared unit."""
-    shown = 1.0 if unit is None else round_increment(scale)
+    shown = 1.0 if unit is None else max(round_increment(scale), least)
     if at is None:
         at = f"{middle:.6g}" if unit is None else f"{middle:.6g} {unit}"
     block = DesignBlock(

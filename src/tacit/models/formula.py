@@ -206,7 +206,13 @@ def scalar_column(name: str, schema: Schema) -> Kind:
             f"Column {name!r} has an array in each row, which a formula cannot use; declare one "
             "column for each number."
         )
-    return schema[name]
+    column = schema[name]
+    if isinstance(column, Number) and column.has_gaps:
+        raise InvalidArgument(
+            f"Column {name!r} is declared with missing='keep', which leaves its gaps to a model of your own; "
+            "for a formula declare 'drop', or a number that replaces them."
+        )
+    return column
 
 
 def decode_column(name: str, column: Kind) -> "Callable[[Columns], jax.Array]":

@@ -10,10 +10,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeGuard
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
+from tacit.data.columns import Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, MissingPackage
 from tacit.models.base import UnitModel
+from tacit.models.checks import arbitrary_vector
 from tacit.models.conjugate import Conjugate
 from tacit.models.jax_model import Model
 from tacit.models.numpyro import NumPyro
@@ -150,7 +154,7 @@ def _adapt_pymc(model: object, schema: Schema | None) -> UnitModel:
         from tacit.models.pymc_graph import from_pymc
     except ModuleNotFoundError as error:
         raise MissingPackage("pymc", "A PyMC model") from error
-    return from_pymc(described, schema).unit_model
+    return _check_gaps(from_pymc(described, schema).unit_model, schema)
 
 
 def _adapt_numpyro(model: object, schema: Schema | None) -> UnitModel:
@@ -166,4 +170,29 @@ def _adapt_numpyro(model: object, schema: Schema | None) -> UnitModel:
     if schema is None:
         raise InvalidArgument("A NumPyro model needs schema=: the public facts about its columns.")
     check_captured(described.function, *filter(callable, described.constants.values()))
-    return check_numpyro_model(from_numpyro(described, schema), schema).unit_model
+    made = check_numpyro_model(from_numpyro(described, schema), schema).unit_model
+    return _check_gaps(made, schema)
+
+
+def _check_gaps(model: UnitModel, schema: Schema) -> UnitModel:
+    """Returns the model; raises if a gap that is left to it makes its likelihood, or the slope of that, NaN.
+
+    Such a row would count nothing, and its gap would be no better than a row that is left out.
+    """
+    for name in model.columns or ():
+        kind = schema[name]
+        if not isinstance(kind, Number) or not kind.has_gaps:
+            continue
+        row = {each: jnp.asarray(value)[None] for each, value in model.dummy_row.items()}
+        row[name] = jnp.full_like(row[name], jnp.nan)
+        of_row = jax.value_and_grad(model.log_likelihood)
+        vector, present = arbitrary_vector(model.dimension), jnp.ones(1, bool)
+        if not np.isfinite(
+            np.concatenate([np.ravel(n) for n in of_row(vector, row, present, model.constants)])
+        ).all():
+            raise InvalidArgument(
+                f"The model's likelihood, or its gradient, is NaN where {name!r} is missing, which is declared with "
+                "missing='keep'. Use jnp.isnan to tell such rows, and put a number in place of the NaN before "
+                "anything is computed from it; or declare 'drop'."
+            )
+    return model

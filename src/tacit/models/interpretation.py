@@ -219,7 +219,7 @@ FAMILY_NAMES = (
 _FOREIGN_FAMILIES = {
     **dict.fromkeys(("logistic", "logit", "binary", "probit"), "bernoulli"),
     **dict.fromkeys(("normal", "linear", "ols", "identity"), "gaussian"),
-    **dict.fromkeys(("nb", "negbinomial", "nbinom", "nbinom2", "quasipoisson", "negative_binomial"), "negativebinomial"),
+    **dict.fromkeys(("nb", "negbin", "negbinomial", "nbinom", "nbinom2", "quasipoisson", "negative_binomial"), "negativebinomial"),
     **dict.fromkeys(("multinomial", "softmax"), "categorical"),
     **dict.fromkeys(("cumulative", "polr", "ordered"), "ordinal"),
     **dict.fromkeys(("count", "log"), "poisson"),

@@ -186,23 +186,29 @@ def forest_panels(bars: Sequence[Bar]) -> list[Panel]:
     roles = [role for role in ROLE_TITLES if any(bar.role == role for bar in drawn)]
     found = []
     for role in roles:
-        for place, group in enumerate(_groups_by_size([bar for bar in drawn if bar.role == role])):
+        own = [bar for bar in drawn if bar.role == role]
+        groups = groups_by_size([_max_abs(bar) for bar in own])
+        for place, group in enumerate([own[each] for each in places] for places in groups):
             title = ROLE_TITLES[role] if len(roles) > 1 else ""
             smaller = ", smaller numbers" if title and place else ""
             found.append(Panel(group, axis_for_bars(group), title + smaller))
     return found
 
 
-def _groups_by_size(bars: Sequence[Bar]) -> list[list[Bar]]:
-    """Groups of bars of similar size, the largest first, each in the order that they came in."""
-    groups: list[list[Bar]] = []
-    for bar in sorted(bars, key=_max_abs):
-        if groups and _max_abs(bar) <= _MAX_SIZE_RATIO * max(_max_abs(groups[-1][0]), _TINY):
-            groups[-1].append(bar)
+def groups_by_size(sizes: Sequence[float]) -> list[list[int]]:
+    """The places of numbers of similar size, the largest first, each group in the order that they came in.
+
+    >>> groups_by_size([3.0, 500.0, 0.5, 120.0])
+    [[1, 3], [0, 2]]
+    """
+    groups: list[list[int]] = []
+    # From the largest on, so that one small number does not part two large ones.
+    for place in sorted(range(len(sizes)), key=lambda each: sizes[each], reverse=True):
+        if groups and sizes[groups[-1][0]] <= _MAX_SIZE_RATIO * max(sizes[place], _TINY):
+            groups[-1].append(place)
         else:
-            groups.append([bar])
-    order = {id(bar): place for place, bar in enumerate(bars)}
-    return [sorted(group, key=lambda bar: order[id(bar)]) for group in reversed(groups)]
+            groups.append([place])
+    return [sorted(group) for group in groups]
 
 
 def axis_for_bars(bars: Sequence[Bar]) -> Axis:

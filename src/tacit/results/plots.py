@@ -30,7 +30,12 @@ from tacit.results.drawings import (
     privacy_chart,
 )
 from tacit.results.statement import PrivacyStatement
-from tacit.results.summary import CONVERGENCE_SENTENCES, coordinates, with_noise_note
+from tacit.results.summary import (
+    CONVERGENCE_SENTENCES,
+    coordinates,
+    to_table_units,
+    with_noise_note,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,6 +45,10 @@ if TYPE_CHECKING:
     from tacit.results.posterior import Posterior
 
 
+# An early step may be this many times as far away as the later ones, before it is cut.
+_MAX_EARLY_RATIO = 20.0
+# Parts of a trace that are points of the unconstrained space.
+_POSITIONS = ("mean", "theta")
 _FIGURE_FORMATS = (".png", ".pdf", ".svg")
 # Colours of lines by their kind; those of ``templates/page.css``.
 _KIND_COLOURS = {"asked": "#0b5cad", "other": "#a84c00"}
@@ -256,15 +265,13 @@ def plot_trace(posterior: "Posterior", path: PathLike | None = None) -> "Figure"
             "This posterior was not fitted step by step, so there is no trace to plot."
         )
     with saving_figure(path) as keep:
-        shown = {name: value for name, value in posterior.trace.items() if name != "accepted"}
-        labels = _trace_labels(posterior)
+        shown = _trace_panels(posterior)
         size = (7.2, 1.0 + 2.2 * len(shown))
         figure, axes = load_pyplot().subplots(
             len(shown), figsize=size, sharex=True, squeeze=False, layout="constrained"
         )
         notes = [
-            _draw_trace_lines(one, name, value, labels)
-            for one, (name, value) in zip(axes[:, 0], shown.items(), strict=True)
+            _draw_trace_lines(one, *panel) for one, panel in zip(axes[:, 0], shown, strict=True)
         ]
         caption = "the course of the fit"
         if posterior.converged is not False:  # if it did not converge, the warning above says it
@@ -406,6 +413,10 @@ def _draw_trace_lines(axes: "Axes", name: str, values: FloatArray, labels: Seque
     axes.set_ylabel(_escape_mathtext(name))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
+    late = flat[len(flat) // 4 :]
+    if np.isfinite(flat).all() and np.ptp(flat) > _MAX_EARLY_RATIO * np.ptp(late) > 0:
+        margin = 0.3 * np.ptp(late)  # an early step is cut, so that the others can be seen
+        axes.set_ylim(late.min() - margin, late.max() + margin)
     if count > 1:
         named = labels if len(labels) == count else [f"{name}[{i}]" for i in range(count)]
         shown = [_escape_mathtext(named[i]) for i in some][:_MAX_LEGEND_NAMES]
@@ -423,8 +434,40 @@ def _draw_trace_lines(axes: "Axes", name: str, values: FloatArray, labels: Seque
     return f"; at most {_MAX_TRACE_LINES} coordinates each" if len(some) < count else ""
 
 
+def _trace_panels(posterior: "Posterior") -> list[tuple[str, FloatArray, list[str]]]:
+    """Parts of a trace to plot, with names of their lines.
+
+    Where a fit was at each step is shown as its draws are: in the units of the summary, and numbers of unlike size apart.
+    """
+    found, labels, model = [], _trace_labels(posterior), posterior.model
+    if model is None and posterior.recipe is not None and posterior.schema is not None:
+        from tacit.results.predictive import model_from_spec
+
+        model = model_from_spec(posterior.recipe, posterior.schema)
+    for name, value in posterior.trace.items():
+        if name == "accepted":
+            continue
+        if model is None or name not in _POSITIONS or value.shape[1:] != (model.dimension,):
+            found.append((name, value, labels))
+            continue
+        import jax.numpy as jnp
+
+        from tacit.inference.method import constrained_draws
+
+        vectors = jnp.asarray(value, jnp.float32)
+        scaled = to_table_units(constrained_draws(model, vectors), posterior.interpretation)
+        flat = np.concatenate(
+            [scaled[each].reshape(len(value), -1) for each in posterior.draws], axis=1
+        )
+        groups = drawings.groups_by_size(np.abs(flat[len(flat) // 4 :]).max(axis=0).tolist())
+        for group in groups:
+            names = [labels[place] for place in group]
+            found.append((name if len(names) > 1 else names[0], flat[:, group], names))
+    return found
+
+
 def _trace_labels(posterior: "Posterior") -> list[str]:
-    """Names of the unconstrained numbers, which are those of the parameters in their order."""
+    """Names of the numbers of the parameters, in their order."""
     found: list[str] = []
     for name, draws in posterior.draws.items():
         axes = posterior.labels.get(name)

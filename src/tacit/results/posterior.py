@@ -19,6 +19,7 @@ from tacit.results import effects
 from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import (
     CONVERGENCE_SENTENCES,
+    NOTHING,
     Labels,
     NamedDraws,
     Summary,
@@ -190,8 +191,10 @@ class Posterior(NamedDraws, MethodResult):
 
     @property
     def course(self) -> tuple[str, ...]:
-        """Sentences on how the fit went, other than warnings."""
-        return (*self.messages, *self._bounds_warnings())
+        """Sentences on how the fit went, other than warnings, without what the finding says."""
+        said = (UNLEARNED,) if self.finding.startswith(NOTHING) else ()
+        messages = (each for each in self.messages if not each.startswith(said))
+        return (*messages, *self._bounds_warnings())
 
     def _bounds_warnings(self) -> tuple[str, ...]:
         """Whether the declared bounds of the outcome suit what was learnt. From released values only."""
@@ -507,7 +510,9 @@ class Posterior(NamedDraws, MethodResult):
         return results.plots.plot_dist(self, names, path)
 
     def plot_trace(self, *, path: _PathLike | None = None) -> "Figure":
-        """Plots the trace of the fit over its steps.
+        """Plots the trace of the fit over its steps: where it was, in the units of the summary.
+
+        What else was released, such as the logarithms of standard deviations of a guide, is on the model's own scale.
 
         Args:
             path: A file to save the figure to.

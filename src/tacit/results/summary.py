@@ -36,9 +36,9 @@ CONVERGENCE_SENTENCES = {
 
 
 _CONVERGENCE_WORDS = {
-    True: "Converged.",
-    False: "Did not converge, so these numbers may be far from the posterior.",
-    None: "The method cannot tell whether it converged.",
+    True: "Converged. ",
+    False: "",  # a warning above says it
+    None: "The method cannot tell whether it converged. ",
 }
 _INTERVAL_CLAUSES = {
     Intervals.INCLUDED: "credible intervals account for the privacy noise",
@@ -50,17 +50,19 @@ _INTERVAL_CLAUSES = {
 
 
 def trust_sentence(level: float, intervals: Intervals, converged: bool | None) -> str:
-    """Whether the fit converged, and what intervals include.
+    """Whether the fit converged, and what intervals include. That it did not is said by a warning instead.
 
     >>> trust_sentence(0.9, Intervals.INCLUDED, True)
     'Converged. 90% credible intervals account for the privacy noise.'
     """
-    return f"{_CONVERGENCE_WORDS[converged]} {100 * level:.4g}% {_INTERVAL_CLAUSES[intervals]}."
+    return f"{_CONVERGENCE_WORDS[converged]}{100 * level:.4g}% {_INTERVAL_CLAUSES[intervals]}."
 
 
-# How probable a relation must be to be called clear; the share of the prior's standard deviation beyond which a
-# coefficient is hardly known, and that beyond which nothing was learnt; and draws that a judgement needs.
-_CLEAR_PROBABILITY, _UNCERTAIN_RATIO, _UNLEARNED_RATIO, _MIN_DRAWS = 0.95, 0.1, 0.8, 100
+# How probable a relation must be to be called clear, and possible; the share of the prior's standard deviation beyond
+# which a coefficient is hardly known, and that beyond which nothing was learnt; and draws that a judgement needs.
+_CLEAR_PROBABILITY, _POSSIBLE_PROBABILITY = 0.95, 0.9
+_UNCERTAIN_RATIO, _UNLEARNED_RATIO, _MIN_DRAWS = 0.1, 0.8, 100
+NOTHING = "Nothing was learned about"
 # Names in a headline; the rest are "the others".
 _MAX_NAMES = 5
 
@@ -73,8 +75,9 @@ def finding_sentence(
 ) -> str:
     """What a regression found, in one sentence: which predictors are related to the outcome, and for which there is too little data.
 
-    A predictor is clearly related if the 95% region of all its coefficients excludes zero. It follows from draws, which
-    were released, and has no further cost.
+    A predictor is clearly related if the 95% region of all its coefficients excludes zero, and perhaps related if only
+    their 90% region does, as the interval that is printed. It follows from draws, which were released, and has no
+    further cost.
 
     Args:
         draws: The draws, in the units of the table.
@@ -97,32 +100,44 @@ def finding_sentence(
     ratios = {n: _share_of_prior(each, interpretation.parameters[n]) for n, each in values.items()}
     if min(ratios.values()) > _UNLEARNED_RATIO:
         return (
-            f"Nothing was learned about {outcome}: there are too few {many} for this budget, and intervals "
+            f"{NOTHING} {outcome}: there are too few {many} for this budget, and intervals "
             "are nearly the prior's."
         )
-    clear = [name for name, each in values.items() if _excludes_zero(each)]
-    others = [name for name in values if name not in clear]
+    clear = [name for name, each in values.items() if _excludes_zero(each, _CLEAR_PROBABILITY)]
+    possible = [
+        name
+        for name, each in values.items()
+        if name not in clear and _excludes_zero(each, _POSSIBLE_PROBABILITY)
+    ]
+    others = [name for name in values if name not in {*clear, *possible}]
     few = [name for name in others if ratios[name] > _UNCERTAIN_RATIO]
     unclear = [name for name in others if name not in few]
     if len(few) == len(values):
         return f"Too few {many} to say how {outcome} depends on {_join_names(few)}."
-    verb, to = "is" if len(clear) == 1 else "are", "of" if clear else f"between {outcome} and"
+    related = [
+        f"{_join_names(names)} {'is' if len(names) == 1 else 'are'} {how} related to {outcome}"
+        for names, how in ((clear, "clearly"), (possible, "perhaps"))
+        if names
+    ]
+    if len(related) > 1:
+        related = [f"{related[0]}, {_join_names(possible)} perhaps"]
+    to = "of" if related else f"between {outcome} and"
     rest = "the others" if len(few) > _MAX_NAMES else _join_names(few)
     said = [
-        f"{_join_names(clear)} {verb} clearly related to {outcome}" if clear else "",
+        *related,
         f"no clear relation {to} {_join_names(unclear)}" if unclear else "",
         f"too few {many} for {rest}" if few else "",
     ]
     return _capitalize("; ".join(filter(None, said))) + "."
 
 
-def _excludes_zero(values: FloatArray) -> bool:
-    """Whether zero lies outside an elliptic region of the posterior, of this probability."""
+def _excludes_zero(values: FloatArray, probability: float) -> bool:
+    """Whether zero lies outside an elliptic region of the posterior, of a given probability."""
     size = values.shape[1]
     covariance = np.atleast_2d(np.cov(values.T))
     mean = values.mean(axis=0)
     distance = float(mean @ np.linalg.pinv(covariance, hermitian=True) @ mean)
-    return distance > float(chdtri(size, 1 - _CLEAR_PROBABILITY))
+    return distance > float(chdtri(size, 1 - probability))
 
 
 def _share_of_prior(values: FloatArray, meaning: ParameterMeaning) -> float:
