@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tacit.api.explore import LookPlan
+    from tacit.models.front_ends import SchemaLike
 
 QUARTILES = (0.25, 0.5, 0.75)
 HTML_FILE, JSON_FILE = "look.html", "look.json"
@@ -97,11 +98,11 @@ class Look:
     privacy: PrivacyStatement
 
     @staticmethod
-    def plan(schema: Schema, **settings: Any) -> "LookPlan":
+    def plan(schema: "SchemaLike", **settings: Any) -> "LookPlan":
         """How wide intervals will be. Reads no data and charges nothing.
 
         Args:
-            schema: The schema of the data.
+            schema: The schema of the data, or the path of its file.
             **settings: ``tables``, ``by``, ``bins``, ``count`` and a budget as for `tacit.explore`; and ``size``, about how many
                 rows or people there are, a public number.
 
