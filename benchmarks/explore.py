@@ -93,100 +93,148 @@ def cells(names):
     return pd.MultiIndex.from_product(own) if len(own) > 1 else pd.Index(own[0])
 
 
-SIZES = ((0, 0, "0"), (0, 20, "up to 20"), (20, 200, "up to 200"), (200, np.inf, "more"))
+SIZES = ((0, 20, "up to 20"), (20, 200, "up to 200"), (200, np.inf, "more"))
+
+
+def of_counts(look, rows, own):
+    """Kind, size, truth and interval of counts. A level that is missing has no rows in these tables, but an age may be missing."""
+    for names in (("age",), ("ward", "ill"), ("ward", "age")):
+        frame = look[names]
+        for name in {*names} - {"age"}:
+            frame = frame[frame[name] != "missing"]
+        truth = summed(rows, own, names, cells(names))
+        ends = frame["lower"].to_numpy(), frame["upper"].to_numpy()
+        yield from _split("count", truth, "0", truth == 0, ends)
+        for low, high, size in SIZES:
+            yield from _split("count", truth, size, (truth > low) & (truth <= high), ends)
+
+
+def _split(kind, truth, size, which, ends):
+    if which.any():
+        yield kind, size, truth[which], *(each[which] for each in ends)
+
+
+def of_numbers(look, rows, own):
+    """The same of means, quartiles and shares, of all rows and of wards."""
+    wards = rows["ward"].to_numpy()
+    mean, quartiles = look.mean("age", by="ward"), look.quantiles("age", by="ward")
+    ill = look.mean("ill", by="ward")
+    for place, ward in enumerate(["all", *WARDS]):
+        member = wards == ward if place else np.ones(len(rows), bool)
+        mass = own[member].sum()
+        size = "0 to 50" if mass < 50 else "50 to 300" if mass < 300 else "more"
+        size = f"groups of {size}" if place else "all rows"
+        for name in ("age", "visits") if place == 0 else ("age",):
+            values = rows[name].to_numpy(float)
+            kept = member & ~np.isnan(values)
+            if not kept.any():
+                continue
+            found = mean.iloc[place - 1] if place else look.mean(name)
+            exact = np.average(values[kept], weights=own[kept])
+            yield f"mean of {name}", size, exact, found.lower, found.upper
+            three = quartiles.iloc[3 * place - 3 : 3 * place] if place else look.quantiles(name)
+            exact = np.array([quantile(values[kept], own[kept], each) for each in QUARTILES])
+            yield f"quartiles of {name}", size, exact, three["lower"], three["upper"]
+        if place and member.any():
+            exact = np.average(rows["ill"][member], weights=own[member])
+            yield "share of ill", size, exact, ill["lower"][place - 1], ill["upper"][place - 1]
 
 
 def coverage(repeats, epsilon, people):
     """Prints how often intervals contain the truth."""
     schema = tacit.Schema(COLUMNS, **({"person": "who", "most_rows": MOST_ROWS} if people else {}))
     inside = defaultdict(list)
-
-    def seen(kind, size, truth, lower, upper):
-        inside[kind, size].append((lower <= truth + 1e-6) & (truth - 1e-6 <= upper))
-
     for repeat in range(repeats):
         rng = np.random.default_rng(repeat)
-        table = by_person(rng, 2000) if people else simulated(rng, ROWS)
+        table = by_person(rng, ROWS // 2) if people else simulated(rng, ROWS)
         look = tacit.explore(
-            table, schema=schema, tables=["age", "visits", ("ward", "ill"), ("ward", "age")],
-            bins={"age": AGE_EDGES}, epsilon=epsilon,
-        )  # fmt: skip
-        rows, own = weights(table)
-        for names in (("age",), ("ward", "ill"), ("ward", "age")):
-            frame = look[names]
-            if names != ("age",):
-                for name in names:
-                    frame = frame[frame[name] != "missing"] if name != "age" else frame
-            truth = summed(rows, own, names, cells(names))
-            for low, high, size in SIZES:
-                which = (truth > low) & (truth <= high) if high else truth == 0
-                which &= np.arange(len(truth)) < len(frame)
-                if which.any():
-                    part = frame[: len(truth)][which]
-                    seen("count", size, truth[which], part["lower"], part["upper"])
-        groups = [("all", rows, own)]
-        groups += [(w, rows[rows["ward"] == w], own[rows["ward"] == w]) for w in WARDS]
-        for name in ("age", "visits"):
-            alone = look.mean(name), look.quantiles(name)
-            by = (
-                (look.mean(name, by="ward"), look.quantiles(name, by="ward"))
-                if name == "age"
-                else None
-            )
-            for group, some, share in groups:
-                values = some[name].to_numpy(float)
-                kept = ~np.isnan(values)
-                values, share = values[kept], share[kept]
-                if not len(values) or (group != "all" and by is None):
-                    continue
-                size = (
-                    "all rows"
-                    if group == "all"
-                    else f"groups of {'0-50' if share.sum() < 50 else '50-300' if share.sum() < 300 else 'more'}"
-                )
-                if group == "all":
-                    mean, quartiles = alone
-                else:
-                    mean = by[0][by[0]["ward"] == group].iloc[0]
-                    quartiles = by[1][by[1]["ward"] == group]
-                seen(
-                    f"mean of {name}",
-                    size,
-                    np.average(values, weights=share),
-                    mean.lower,
-                    mean.upper,
-                )
-                for (_, line), each in zip(quartiles.iterrows(), QUARTILES, strict=True):
-                    seen(
-                        f"quartiles of {name}",
-                        size,
-                        quantile(values, share, each),
-                        line["lower"],
-                        line["upper"],
-                    )
-        ill = look.mean("ill", by="ward")
-        for group, some, share in groups[1:]:
-            if len(some):
-                line = ill[ill["ward"] == group].iloc[0]
-                size = f"groups of {'0-50' if share.sum() < 50 else '50-300' if share.sum() < 300 else 'more'}"
-                seen(
-                    "share of ill",
-                    size,
-                    np.average(some["ill"], weights=share),
-                    line["lower"],
-                    line["upper"],
-                )
+            table,
+            schema=schema,
+            tables=["age", "visits", ("ward", "ill"), ("ward", "age")],
+            bins={"age": AGE_EDGES},
+            epsilon=epsilon,
+        )
+        given = look, *weights(table)
+        for kind, size, truth, lower, upper in (*of_counts(*given), *of_numbers(*given)):
+            right = np.ravel((lower <= truth + 1e-6) & (truth - 1e-6 <= upper)).tolist()
+            inside[kind, size] += right
+            inside[kind.split(" of ")[0], "**all**"] += right
     for (kind, size), found in sorted(inside.items()):
-        each = np.concatenate([np.ravel(one) for one in found])
-        print(f"| {epsilon:g} | {kind} | {size} | {len(each):,} | {each.mean():.3f} |", flush=True)
-    for kind in ("count", "mean", "quartiles", "share"):
-        each = np.concatenate(
-            [np.ravel(one) for (k, _), f in inside.items() if k.startswith(kind) for one in f]
-        )
         print(
-            f"| {epsilon:g} | {kind} | **all** | {len(each):,} | **{each.mean():.3f}** |",
-            flush=True,
+            f"| {epsilon:g} | {kind} | {size} | {len(found):,} | {np.mean(found):.3f} |", flush=True
         )
+
+
+def beside_others(repeats, epsilons, python):
+    """Prints mean absolute errors, of Tacit and of other tools on the same tables."""
+    tables = [
+        simulated(np.random.default_rng(place), ROWS).assign(place=place)
+        for place in range(repeats)
+    ]
+    filled = [table.assign(age=table["age"].fillna(50.0)) for table in tables]
+    wards = [np.searchsorted(WARDS, table["ward"]) for table in filled]
+    truth = {"ward": [], "ill": [], "ward by ill": [], "age": [], "mean": [], "quartiles": []}
+    for table in filled:
+        for asked in ("ward", "ill", "ward by ill", "age"):
+            names = tuple(asked.split(" by "))
+            truth[asked].append(
+                summed(table, np.ones(len(table)), names, cells(names))[
+                    : 10 if asked == "age" else 12
+                ]
+            )
+        truth["mean"].append([table["age"].mean()])
+        truth["quartiles"].append(np.quantile(table["age"], QUARTILES))
+    with tempfile.TemporaryDirectory() as folder:
+        given, answers = Path(folder) / "tables.npz", Path(folder) / "found.npz"
+        ages, ills = ([table[name].to_numpy() for table in filled] for name in ("age", "ill"))
+        np.savez(given, ward=wards, ill=ills, age=ages, edges=AGE_EDGES, epsilons=epsilons)
+        script = Path(__file__).with_name("explore_others.py")
+        subprocess.run([python, script, given, answers], check=True)
+        found = dict(np.load(answers))
+    schema = tacit.Schema({name: COLUMNS[name] for name in ("ward", "ill", "age")})
+    for epsilon in epsilons:
+        for kind, names in (
+            ("together", ["ward", "ill", ("ward", "ill"), "age"]),
+            ("alone", [("ward", "ill")]),
+            ("alone", ["age"]),
+        ):
+            for table in filled:
+                look = tacit.explore(
+                    table, schema=schema, tables=names, bins={"age": AGE_EDGES}, epsilon=epsilon
+                )
+                for asked, numbers in _answers(look):
+                    found.setdefault(f"Tacit|{kind}|{asked}|{epsilon:g}", []).append(numbers)
+    tools = ["Tacit", "diffprivlib", "OpenDP, Laplace", "OpenDP, Gaussian"]
+    print(
+        f"| epsilon | asked | answer | {' | '.join(tools)} |\n| --- | --- | --- |{' --- |' * len(tools)}"
+    )
+    for epsilon in epsilons:
+        for kind in ("together", "alone"):
+            for asked, exact in truth.items():
+                if f"diffprivlib|{kind}|{asked}|{epsilon:g}" in found:
+                    errors = [
+                        np.abs(np.array(found[f"{tool}|{kind}|{asked}|{epsilon:g}"]) - exact).mean()
+                        for tool in tools
+                    ]
+                    print(
+                        f"| {epsilon:g} | {kind} | {asked} | {' | '.join(f'{each:.3g}' for each in errors)} |"
+                    )
+
+
+def _answers(look):
+    """What a look says of each question that was asked."""
+    names = {each.name for each in look.release.columns}
+    for name in names & {"ward", "ill", "age"} if len(look.tables) > 1 else names & {"age"}:
+        yield name, look[name]["count"].to_numpy()[:-1]
+    if "ward" in names:
+        frame = look["ward", "ill"]
+        yield (
+            "ward by ill",
+            frame[(frame["ward"] != "missing") & (frame["ill"] != "missing")]["count"].to_numpy(),
+        )
+    if "age" in names:
+        yield "mean", [look.mean("age").value]
+        yield "quartiles", look.quantiles("age")["value"].to_numpy()
 
 
 def main():
@@ -196,6 +244,9 @@ def main():
     parser.add_argument("--by-person", action="store_true")
     parser.add_argument("--others", help="a Python interpreter that has diffprivlib and OpenDP")
     settings = parser.parse_args()
+    if settings.others:
+        beside_others(settings.tables, settings.epsilons, settings.others)
+        return
     print("| epsilon | number | size | intervals | coverage |\n| --- | --- | --- | --- | --- |")
     for epsilon in settings.epsilons:
         coverage(settings.tables, epsilon, settings.by_person)

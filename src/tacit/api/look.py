@@ -447,7 +447,7 @@ class Look:
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
             asked = found["release"]
-            schema = Schema.from_text(asked["schema"])
+            schema = Schema.from_text(str(asked["schema"]))
             tables = tuple(tuple(map(str, each)) for each in asked["tables"])
             release = build_release(schema, tables, asked["bins"], asked["count"])
             released = np.array(asked["answers"], np.float64)
