@@ -13,6 +13,7 @@ import argparse
 import subprocess
 import tempfile
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -167,58 +168,50 @@ def coverage(repeats, epsilon, people):
 
 def beside_others(repeats, epsilons, python):
     """Prints mean absolute errors, of Tacit and of other tools on the same tables."""
-    tables = [
-        simulated(np.random.default_rng(place), ROWS).assign(place=place)
-        for place in range(repeats)
-    ]
-    filled = [table.assign(age=table["age"].fillna(50.0)) for table in tables]
-    wards = [np.searchsorted(WARDS, table["ward"]) for table in filled]
-    truth = {"ward": [], "ill": [], "ward by ill": [], "age": [], "mean": [], "quartiles": []}
-    for table in filled:
-        for asked in ("ward", "ill", "ward by ill", "age"):
-            names = tuple(asked.split(" by "))
-            truth[asked].append(
-                summed(table, np.ones(len(table)), names, cells(names))[
-                    : 10 if asked == "age" else 12
-                ]
-            )
-        truth["mean"].append([table["age"].mean()])
-        truth["quartiles"].append(np.quantile(table["age"], QUARTILES))
+    tables = [simulated(np.random.default_rng(place), ROWS) for place in range(repeats)]
+    tables = [table.assign(age=table["age"].fillna(50.0)) for table in tables]
     with tempfile.TemporaryDirectory() as folder:
         given, answers = Path(folder) / "tables.npz", Path(folder) / "found.npz"
-        ages, ills = ([table[name].to_numpy() for table in filled] for name in ("age", "ill"))
-        np.savez(given, ward=wards, ill=ills, age=ages, edges=AGE_EDGES, epsilons=epsilons)
+        columns = {name: [table[name].to_numpy() for table in tables] for name in ("ill", "age")}
+        wards = [np.searchsorted(WARDS, table["ward"]) for table in tables]
+        np.savez(given, ward=wards, **columns, edges=AGE_EDGES, epsilons=epsilons)
         script = Path(__file__).with_name("explore_others.py")
-        subprocess.run([python, script, given, answers], check=True)
+        subprocess.run([python, script, given, answers], check=True)  # noqa: S603
         found = dict(np.load(answers))
     schema = tacit.Schema({name: COLUMNS[name] for name in ("ward", "ill", "age")})
-    for epsilon in epsilons:
-        for kind, names in (
-            ("together", ["ward", "ill", ("ward", "ill"), "age"]),
-            ("alone", [("ward", "ill")]),
-            ("alone", ["age"]),
-        ):
-            for table in filled:
-                look = tacit.explore(
-                    table, schema=schema, tables=names, bins={"age": AGE_EDGES}, epsilon=epsilon
-                )
-                for asked, numbers in _answers(look):
-                    found.setdefault(f"Tacit|{kind}|{asked}|{epsilon:g}", []).append(numbers)
+    asked_of_tacit = (
+        ("together", ["ward", "ill", ("ward", "ill"), "age"]),
+        ("alone", [("ward", "ill")]),
+        ("alone", ["age"]),
+    )
+    for epsilon, (kind, names) in product(epsilons, asked_of_tacit):
+        bins = {"age": AGE_EDGES} if "age" in names else None
+        for table in tables:
+            look = tacit.explore(table, schema=schema, tables=names, bins=bins, epsilon=epsilon)
+            for asked, numbers in _answers(look):
+                found.setdefault(f"Tacit|{kind}|{asked}|{epsilon:g}", []).append(numbers)
     tools = ["Tacit", "diffprivlib", "OpenDP, Laplace", "OpenDP, Gaussian"]
     print(
         f"| epsilon | asked | answer | {' | '.join(tools)} |\n| --- | --- | --- |{' --- |' * len(tools)}"
     )
-    for epsilon in epsilons:
-        for kind in ("together", "alone"):
-            for asked, exact in truth.items():
-                if f"diffprivlib|{kind}|{asked}|{epsilon:g}" in found:
-                    errors = [
-                        np.abs(np.array(found[f"{tool}|{kind}|{asked}|{epsilon:g}"]) - exact).mean()
-                        for tool in tools
-                    ]
-                    print(
-                        f"| {epsilon:g} | {kind} | {asked} | {' | '.join(f'{each:.3g}' for each in errors)} |"
-                    )
+    for epsilon, kind, (asked, exact) in product(epsilons, ("together", "alone"), _truth(tables).items()):  # fmt: skip
+        own = [found.get(f"{tool}|{kind}|{asked}|{epsilon:g}") for tool in tools]
+        if own[1] is not None:
+            errors = " | ".join(f"{np.abs(np.array(each) - exact).mean():.3g}" for each in own)
+            print(f"| {epsilon:g} | {kind} | {asked} | {errors} |")
+
+
+def _truth(tables):
+    """What is asked, as arrays [tables, numbers]."""
+    found = {}
+    for asked in ("ward", "ill", "ward by ill", "age"):
+        names = tuple(asked.split(" by "))
+        size = 10 if asked == "age" else None
+        counts = [summed(each, np.ones(len(each)), names, cells(names))[:size] for each in tables]
+        found[asked] = np.array(counts)
+    found["mean"] = np.array([[each["age"].mean()] for each in tables])
+    found["quartiles"] = np.array([np.quantile(each["age"], QUARTILES) for each in tables])
+    return found
 
 
 def _answers(look):

@@ -36,47 +36,53 @@ def with_diffprivlib(asked, table, epsilon, edges):
     return ibm.histogram(values, epsilon=epsilon, bins=bins)[0]
 
 
-def with_opendp(asked, table, share, edges, *, gaussian):
-    """One answer within epsilon, or within rho."""
-    ward, ill, age = table
+def with_opendp(asked, share, edges, *, gaussian):
+    """A function of a table that answers within epsilon, or within rho."""
     measure = dp.zero_concentrated_divergence() if gaussian else dp.max_divergence()
     numbers = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.symmetric_distance()
     then_noise = dp.m.then_gaussian if gaussian else dp.m.then_laplace
 
-    def calibrated(make):
-        return dp.binary_search_chain(make, d_in=1, d_out=share, bounds=(1e-6, 1e9))
+    def calibrated(make, part):
+        return dp.binary_search_chain(make, d_in=1, d_out=part, bounds=(1e-6, 1e9))
 
     if (
         asked == "mean"
     ):  # half for the sum of what is above and below the middle, half for the number
-        share /= 2
         middle = sum(BOUNDS) / 2
         bounds = BOUNDS[0] - middle, BOUNDS[1] - middle
-        total = dp.t.make_clamp(*numbers, bounds) >> dp.t.then_sum()
-        count = dp.t.make_count(*numbers)
-        above = calibrated(lambda scale: total >> then_noise(scale))((age - middle).tolist())
-        below = calibrated(lambda scale: count >> then_noise(scale))(age.tolist())
-        return [np.clip(middle + above / max(below, 1), *BOUNDS)]
+        sums = dp.t.make_clamp(*numbers, bounds) >> dp.t.then_sum()
+        counts = dp.t.make_count(*numbers)
+        total = calibrated(lambda scale: sums >> then_noise(scale), share / 2)
+        number = calibrated(lambda scale: counts >> then_noise(scale), share / 2)
+
+        def mean(ward, ill, age):  # noqa: ARG001
+            found = middle + total((age - middle).tolist()) / max(number(age.tolist()), 1)
+            return [np.clip(found, *BOUNDS)]
+
+        return mean
     if asked == "quartiles":
-        share /= len(QUARTILES)
-        return [
-            calibrated(
-                lambda scale, each=each: dp.m.make_private_quantile(
+
+        def quantile(each):
+            return calibrated(
+                lambda scale: dp.m.make_private_quantile(
                     *numbers, measure, CANDIDATES, each, scale
-                )
-            )(age.tolist())
-            for each in QUARTILES
-        ]
-    values, size = {
-        "ward": (ward, WARDS),
-        "ill": (ill, 2),
-        "age": (np.searchsorted(edges, age, side="right"), len(edges) + 1),
-        "ward by ill": (ward * 2 + ill, 2 * WARDS),
+                ),
+                share / len(QUARTILES),
+            )
+
+        three = [quantile(each) for each in QUARTILES]
+        return lambda ward, ill, age: [each(age.tolist()) for each in three]  # noqa: ARG005
+    cell, size = {
+        "ward": (lambda ward, ill, age: ward, WARDS),  # noqa: ARG005
+        "ill": (lambda ward, ill, age: ill, 2),  # noqa: ARG005
+        "age": (lambda ward, ill, age: np.searchsorted(edges, age, side="right"), len(edges) + 1),  # noqa: ARG005
+        "ward by ill": (lambda ward, ill, age: ward * 2 + ill, 2 * WARDS),  # noqa: ARG005
     }[asked]
     cells = dp.vector_domain(dp.atom_domain(T=int)), dp.symmetric_distance()
     norm = "L2Distance<int>" if gaussian else "L1Distance<int>"
-    count = dp.t.make_count_by_categories(*cells, [*range(size)], MO=norm)
-    return calibrated(lambda scale: count >> then_noise(scale))(values.tolist())[:size]
+    counts = dp.t.make_count_by_categories(*cells, [*range(size)], MO=norm)
+    noisy = calibrated(lambda scale: counts >> then_noise(scale), share)
+    return lambda *table: noisy(cell(*table).tolist())[:size]
 
 
 def rho(epsilon):
@@ -87,7 +93,7 @@ def rho(epsilon):
         noise = dp.m.make_gaussian(*space, scale)
         return dp.c.make_fix_delta(dp.c.make_zCDP_to_approxDP(noise), DELTA)
 
-    scale = dp.binary_search(lambda s: converted(s).check(1.0, (epsilon, DELTA)), bounds=(1e-3, 1e6))  # fmt: skip
+    scale = dp.binary_search(lambda s: converted(s).check(1.0, (epsilon, DELTA)), bounds=(0.5, 1e5))
     return 0.5 / scale**2
 
 
@@ -95,24 +101,26 @@ def main():
     warnings.simplefilter("ignore")
     dp.enable_features("contrib", "idealized-numerics")
     given, found = np.load(sys.argv[1]), {}
+    tables = [*zip(*(given[name] for name in ("ward", "ill", "age")), strict=True)]
     for epsilon in given["epsilons"].tolist():
         for group in (EVERYTHING, ("ward by ill",), ("age",), ("mean",), ("quartiles",)):
             kind = "together" if len(group) > 1 else "alone"
             part = len(group)
             for asked in group:
-                rows = {"diffprivlib": [], "OpenDP, Laplace": [], "OpenDP, Gaussian": []}
-                for place in range(len(given["ward"])):
-                    table = [given[name][place] for name in ("ward", "ill", "age")]
-                    rows["diffprivlib"].append(
-                        with_diffprivlib(asked, table, epsilon / part, given["edges"])
-                    )
-                    for name, share in (("Laplace", epsilon), ("Gaussian", rho(epsilon))):
-                        own = with_opendp(
-                            asked, table, share / part, given["edges"], gaussian=name == "Gaussian"
-                        )
-                        rows[f"OpenDP, {name}"].append(own)
-                for tool, numbers in rows.items():
-                    found[f"{tool}|{kind}|{asked}|{epsilon:g}"] = np.array(numbers, float)
+                tools = {
+                    "diffprivlib": lambda *table, asked=asked, own=epsilon / part: with_diffprivlib(
+                        asked, table, own, given["edges"]
+                    ),
+                    "OpenDP, Laplace": with_opendp(
+                        asked, epsilon / part, given["edges"], gaussian=False
+                    ),
+                    "OpenDP, Gaussian": with_opendp(
+                        asked, rho(epsilon) / part, given["edges"], gaussian=True
+                    ),
+                }
+                for tool, answer in tools.items():
+                    rows = [answer(*table) for table in tables]
+                    found[f"{tool}|{kind}|{asked}|{epsilon:g}"] = np.array(rows, float)
     np.savez(sys.argv[2], **found)
 
 

@@ -143,6 +143,7 @@ def test_the_page_loads_nothing_and_shows_all_tables(look):
     for words in ("Table 1", "ward by ill", "Made with Tacit", look.total.as_count()):
         assert words in page
     assert "90% interval" in str(look)
+    assert "no ledger: nothing limits how often these data are used" in str(look)
 
 
 def test_a_plot_has_a_chart_for_each_table(look, tmp_path):
@@ -325,7 +326,7 @@ def test_the_command_prints_charges_and_writes_a_page(folder, capsys):
     assert main([*EXPLORE, "--by", "ward", "--bins", "age=30,60", "--note", "first"]) == 0
     said = capsys.readouterr().out
     assert "30 to 60" in said
-    assert "Left: epsilon 0.7" in said
+    assert "The ledger l.db has epsilon 0.7" in said
     (charge,) = tacit.Ledger("l.db").charges
     assert charge.label == "tables of age by ward; ward; ill by ward; in look; first"
     assert {each.name for each in (folder / "look").iterdir()} == {"look.html", "look.json"}

@@ -486,7 +486,10 @@ class Look:
             parts.append(text_table(lines, "l" * len(table) + "rrr", header))
         if rows := self._quantile_rows():
             parts.append(text_table(rows, "lrrrr", ["", "mean", "25%", "median", "75%"]))
-        return "\n\n".join([*parts, self.privacy.headline])
+        parts.append(self.privacy.headline)
+        if self.privacy.budget_left is None:
+            parts[-1] += f"; {self.privacy.book}"
+        return "\n\n".join(parts)
 
     def __repr__(self) -> str:
         return (
