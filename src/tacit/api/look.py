@@ -380,7 +380,7 @@ class Look:
             panels.append((" by ".join(table), bars, _count_axis([bar for _, bar in bars])))
         one = self.table_one()
         rows = [
-            [(name, more), *cells]
+            [(name, more), *(cell.split(" ", 1) for cell in cells)]
             for (name, more), cells in zip(one.index, one.to_numpy().tolist(), strict=True)
         ]
         return render_template(
