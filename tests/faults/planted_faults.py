@@ -22,6 +22,8 @@ RESUMED = "interfaces/test_resume.py::test_"
 STOPS = "accounting/test_stops.py::test_"
 EARLY = "privacy/test_early_stop.py::test_"
 STOPPED = "interfaces/test_stopped_fits.py::test_"
+TABLES = "inference/test_tables.py::test_"
+EXPLORED = "interfaces/test_explore.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -1245,6 +1247,95 @@ _OF_STOPS = [
     ),
 ]
 
+_OF_TABLES = [
+    fault(
+        "rows of a person count in full",
+        "tacit.inference.tables:contribution",
+        "jnp.maximum(number, 1)",
+        "1",
+        TABLES + "no_unit_adds_more_than_one_whatever_its_rows_hold[people]",
+        TABLES + "counts_without_noise_are_those_of_pandas[people]",
+    ),
+    fault(
+        "rows that count each are not divided by the most that a person may have",
+        "tacit.inference.tables:contribution",
+        "jnp.where(every_row, question.most_rows, jnp",
+        "jnp.where(every_row, 1, jnp",
+        TABLES + "no_unit_adds_more_than_one_whatever_its_rows_hold[rows of people]",
+    ),
+    fault(
+        "places without a row count",
+        "tacit.inference.tables:contribution",
+        "share = present /",
+        "share = jnp.ones(len(present)) /",
+        TABLES + "no_unit_adds_more_than_one_whatever_its_rows_hold[people]",
+        TABLES + "counts_without_noise_are_those_of_pandas[rows of people]",
+    ),
+    fault(
+        "weights of tables a tenth too long",
+        "tacit.inference.tables:TableRelease.weights",
+        "np.sqrt(root / total)",
+        "np.sqrt(1.2 * root / total)",
+        TABLES + "no_unit_adds_more_than_one_whatever_its_rows_hold[rows]",
+    ),
+    fault(
+        "the number of rows or people left out of the length",
+        "tacit.inference.tables:TableRelease.weights",
+        "total += float(roots[part].sum())",
+        "total += 0.0",
+        TABLES + "no_unit_adds_more_than_one_whatever_its_rows_hold[people]",
+    ),
+    fault(
+        "distances from the middles of bins without a bound",
+        "tacit.inference.tables:Lookup.answers",
+        "jnp.clip((scaled - middles[0][cell]) / middles[1], -1, 1)",
+        "(scaled - middles[0][cell]) / middles[1]",
+        TABLES + "no_unit_adds_more_than_one_whatever_its_rows_hold[rows]",
+    ),
+    fault(
+        "a clip that cuts long vectors off",
+        "tacit.inference.tables:TableRelease.calibrate",
+        "+ self.dimension * _CLIP_MARGIN_EACH",
+        "",
+        TABLES + "the_clip_cuts_nothing_off[True]",
+    ),
+    fault(
+        "tables charged after their release",
+        "tacit.api.release:run_release",
+        """\
+        receipt = ledger.charge(mechanism.event, budget, label=label)
+        statement = replace(statement, budget_before=receipt.before, budget_left=receipt.left)
+    try:
+        return release.run(gate), statement
+""",
+        """\
+        check_ledger(ledger, [budget], [rows])
+    try:
+        found = release.run(gate)
+        if ledger is not None:
+            receipt = ledger.charge(mechanism.event, budget, label=label)
+            statement = replace(statement, budget_before=receipt.before, budget_left=receipt.left)
+        return found, statement
+""",
+        EXPLORED + "the_ledger_is_charged_before_rows_are_asked",
+        EXPLORED + "ctrl_c_leaves_the_charge",
+    ),
+    fault(
+        "a ledger charged for half the tables' epsilon",
+        "tacit.api.release:run_release",
+        "ledger.charge(mechanism.event, budget, label=label)",
+        "ledger.charge(replace(mechanism, noise_multiplier=2 * mechanism.noise_multiplier).event, budget, label=label)",
+        EXPLORED + "the_ledger_is_charged_before_rows_are_asked",
+    ),
+    fault(
+        "a person counts once for every row",
+        "tacit.api.explore:build_release",
+        'count == "rows" and most_rows > 1',
+        "most_rows > 1",
+        EXPLORED + "people_count_once",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -1261,6 +1352,7 @@ FAULTS = [
     *_OF_KEPT_RUNS,
     *_OF_CHAINS,
     *_OF_STOPS,
+    *_OF_TABLES,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {

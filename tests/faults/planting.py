@@ -86,6 +86,8 @@ def _function(where: str) -> FunctionType:
         found = inspect.getattr_static(found, name)
         if isinstance(found, property):
             found = found.fget
+        elif isinstance(found, functools.cached_property):
+            found = found.func
         elif isinstance(found, staticmethod | classmethod):
             found = found.__func__
         found = inspect.unwrap(found) if callable(found) else found

@@ -4,6 +4,7 @@
 read. The ledger is charged before anything is computed from rows.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from tacit.data.tables import TableLike
 from tacit.errors import InvalidArgument
 from tacit.inference.table_estimates import ReleasedTables
 from tacit.inference.tables import CountedColumn, Table, TableRelease, sorted_table
+from tacit.models.front_ends import SchemaLike
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.results.statement import UNIT_PLURALS
@@ -48,7 +50,7 @@ _ASSUMPTION = "no number in the schema, the tables or their bins was computed fr
 def explore(
     data: TableLike,
     *,
-    schema: Schema,
+    schema: SchemaLike,
     tables: Iterable[str | Sequence[str]] | None = None,
     by: str | None = None,
     bins: Mapping[str, int | Sequence[float]] | None = None,
@@ -67,7 +69,7 @@ def explore(
 
     Args:
         data: A data frame, a mapping of arrays or the path of a file; see `Schema.encode`.
-        schema: The public facts about the columns.
+        schema: The public facts about the columns, or the path of a schema file.
         tables: The tables: a column, or several for a cross-table, as in ``["age", ("ward", "readmitted")]``. By default each
             column by itself. More tables mean more noise in each.
         by: A column that every table is crossed with, for `Look.table_one`.
@@ -94,13 +96,15 @@ def explore(
         schema, tables=tables, by=by, bins=bins, count=count, epsilon=epsilon, delta=delta, budget=budget
     )  # fmt: skip
     names = [each.name for each in plan.release.columns]
-    rows = Rows.from_encoded(*_in_own_units(schema, names).encode(data, names, keep_missing=True))
+    rows = Rows.from_encoded(
+        *_in_own_units(plan.schema, names).encode(data, names, keep_missing=True)
+    )
     released, statement = run_release(
         plan.release,
         rows,
         plan.mechanism,
         plan.budget,
-        schema=schema,
+        schema=plan.schema,
         public=_PUBLIC,
         assumption=_ASSUMPTION,
         label=plan.label(label),
@@ -108,7 +112,7 @@ def explore(
         seed=seed,
     )
     return Look(
-        schema=schema,
+        schema=plan.schema,
         tables=plan.tables,
         by=by,
         estimates=ReleasedTables(plan.release, released, plan.mechanism.noise_std, _LEVEL),
@@ -241,7 +245,7 @@ def _rounded(number: float) -> str:
 
 
 def plan_look(
-    schema: Schema,
+    schema: SchemaLike,
     *,
     tables: Iterable[str | Sequence[str]] | None = None,
     by: str | None = None,
@@ -253,6 +257,8 @@ def plan_look(
     size: int | None = None,
 ) -> LookPlan:
     """Plans a look; see `explore` for the arguments, and `Look.plan`. Reads no data and charges nothing."""
+    if isinstance(schema, str | os.PathLike):
+        schema = Schema.from_yaml(os.fspath(schema))
     if not isinstance(schema, Schema):
         raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
     chosen = choose_budget(budget, epsilon, delta)

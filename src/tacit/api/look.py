@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tacit.api.explore import LookPlan
+    from tacit.models.front_ends import SchemaLike
 
 QUARTILES = (0.25, 0.5, 0.75)
 HTML_FILE, JSON_FILE = "look.html", "look.json"
@@ -97,11 +98,11 @@ class Look:
     privacy: PrivacyStatement
 
     @staticmethod
-    def plan(schema: Schema, **settings: Any) -> "LookPlan":
+    def plan(schema: "SchemaLike", **settings: Any) -> "LookPlan":
         """How wide intervals will be. Reads no data and charges nothing.
 
         Args:
-            schema: The schema of the data.
+            schema: The schema of the data, or the path of its file.
             **settings: ``tables``, ``by``, ``bins``, ``count`` and a budget as for `tacit.explore`; and ``size``, about how many
                 rows or people there are, a public number.
 
@@ -379,7 +380,7 @@ class Look:
             panels.append((" by ".join(table), bars, _count_axis([bar for _, bar in bars])))
         one = self.table_one()
         rows = [
-            [(name, more), *cells]
+            [(name, more), *(cell.split(" ", 1) for cell in cells)]
             for (name, more), cells in zip(one.index, one.to_numpy().tolist(), strict=True)
         ]
         return render_template(
@@ -446,7 +447,7 @@ class Look:
         try:
             found = json.loads(file.read_text(encoding="utf-8"))
             asked = found["release"]
-            schema = Schema.from_text(asked["schema"])
+            schema = Schema.from_text(str(asked["schema"]))
             tables = tuple(tuple(map(str, each)) for each in asked["tables"])
             release = build_release(schema, tables, asked["bins"], asked["count"])
             released = np.array(asked["answers"], np.float64)
@@ -485,7 +486,10 @@ class Look:
             parts.append(text_table(lines, "l" * len(table) + "rrr", header))
         if rows := self._quantile_rows():
             parts.append(text_table(rows, "lrrrr", ["", "mean", "25%", "median", "75%"]))
-        return "\n\n".join([*parts, self.privacy.headline])
+        parts.append(self.privacy.headline)
+        if self.privacy.budget_left is None:
+            parts[-1] += f"; {self.privacy.book}"
+        return "\n\n".join(parts)
 
     def __repr__(self) -> str:
         return (

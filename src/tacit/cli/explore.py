@@ -10,7 +10,7 @@ import typer
 
 import tacit
 from tacit.accounting.budget import DEFAULT_DELTA
-from tacit.cli.fit import open_ledger, reporting_interruptions
+from tacit.cli.fit import ledger_line, open_ledger, reporting_interruptions
 from tacit.cli.options import AsJson, Delta, Epsilon, SchemaFile, Table
 from tacit.errors import InvalidArgument, TacitError, Unsaved
 
@@ -80,8 +80,8 @@ def explore(
     declared.check_header(data, [each.name for each in plan.release.columns])
     if dry_run:
         typer.echo(json.dumps(plan.to_dict(), indent=1) if as_json else plan)
-        if charged is not None and not as_json:
-            typer.echo(f"The ledger {charged.path} has {charged.left} left.")
+        if not as_json:
+            typer.echo(ledger_line(charged))
         return
     with _new_folder(out), reporting_interruptions():
         look = tacit.explore(
@@ -100,8 +100,7 @@ def explore(
             f"The tables were charged and are printed above, but they could not be saved. {error}"
         ) from None
     if not as_json:
-        left = look.privacy.budget_left
-        typer.echo(f"{'' if left is None else f'Left: {left}.'}\nPage: {out / 'look.html'}".strip())
+        typer.echo(f"{ledger_line(charged)}\nPage: {out / 'look.html'}")
 
 
 def _parse_bins(text: str) -> tuple[str, int | list[float]]:

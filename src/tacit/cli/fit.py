@@ -184,7 +184,7 @@ def fit(
             typer.echo(f"{found}\n")
         if dry_run:
             text = plan.details() if verbose else str(plan).replace("plan.details()", "--verbose")
-            typer.echo(f"{text}\n{_ledger_line(charged)}")
+            typer.echo(f"{text}\n{ledger_line(charged)}")
             return
         if charged is not None:
             charged.check_left(plan.cost)
@@ -405,7 +405,7 @@ def open_ledger(path: str | None, out: Path) -> "tacit.Ledger | None":
     return None if path is None else tacit.Ledger(path).for_run(out.absolute().name, out)
 
 
-def _ledger_line(ledger: "tacit.Ledger | None") -> str:
+def ledger_line(ledger: "tacit.Ledger | None") -> str:
     """What the ledger has left, or that there is none."""
     if ledger is None:
         return "No ledger: nothing limits how often these data are used. To create one: tacit ledger new."
@@ -417,7 +417,7 @@ def _key_lines(
 ) -> list[str]:
     """What to know before the fit: the model, and what it costs."""
     if verbose:
-        return [plan.details(), _ledger_line(ledger), ""]
+        return [plan.details(), ledger_line(ledger), ""]
     model = plan.model_line().removeprefix("Bayesian ").partition(", Normal")[0]
     facts = [("Model", f"{model}; {plan.unit_line()}"), ("Privacy", _cost_line(plan, ledger))]
     if plan.size is not None and plan.forecast:

@@ -1,15 +1,15 @@
 """Counts, shares, means and quantiles with intervals, from what a release of tables says.
 
-Estimates are linear in what was released, so each has a known normal error. The interval of a count is that of its
-posterior under a uniform prior on counts that are not negative, a truncated normal distribution. Intervals of shares and means are
-Fieller's, and those of quantiles invert the test that a rank is right. The counts that are shown are those of the nearest
+Estimates are linear in what was released, so each has a known normal error. The interval of a count is that of
+Feldman and Cousins (1998): it never lies below zero and contains the count with its probability, however small the count is. Intervals
+of shares and means are Fieller's, and those of quantiles invert the test that a rank is right. The counts that are shown are those of the nearest
 tables without negative cells, by weighted least squares.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,13 +31,14 @@ from tacit.inference.tables import (
 )
 
 # A bin is cut in two for quantiles as long as it holds more than so many standard deviations of a rank.
-_SPLIT_SIZE = 2.0
+_SPLIT_SIZE = 2.5
 # Counts this many standard deviations above zero are not expected to become negative by what others need.
 _SAFE_COUNT = 6.0
 # To avoid negative cells, a margin moves so many times less than a table of one column more would by the noise alone: many
 # cells that are nearly empty would otherwise push the margins up.
 _SLACK = 2.0
-_MIN_PLACE = -35.0  # in standard deviations: beyond, normal probabilities underflow
+_MIN_PLACE = -35.0  # in standard deviations: farther below zero, a limit would be lost in rounding
+_TOLERANCE = 1e-6  # of a count that must not be negative, in standard deviations
 
 
 class Estimates(NamedTuple):
@@ -168,26 +169,24 @@ class ReleasedTables:
         column, table = self.release.column(name), sorted_table((name, *by))
         level = PARTS if by else FINEST
         place, axis = table.index(name), column.axes[level]
-        sums = [self._cells(each) for each in table]
-
-        def at_edges(coefficients: Floats) -> Estimates:
-            sums[place] = coefficients
-            found = self._linear(table, level, sums)
-            return Estimates(*(np.moveaxis(each, place, -1) for each in found))
-
-        below = at_edges(axis.below).values
-        shape = (*below.shape[:-1], len(probabilities))
-        found = np.zeros((*shape, 3))
+        edges, whole = ([self._cells(each) for each in table] for _ in range(2))
+        edges[place], whole[place] = axis.below, axis.present[None]
+        ratios = self._ratios(table, level, edges, whole)
+        below, present, below_variance, present_variance, covariance = (
+            np.moveaxis(each, place, -1) for each in ratios
+        )
+        found = np.zeros((*below.shape[:-1], len(probabilities), 3))
         for which, share in enumerate(probabilities):
-            ranks = at_edges(axis.below - share * axis.present)
+            ranks = below - share * present
+            spreads = np.sqrt(below_variance - 2 * share * covariance + share**2 * present_variance)
             for group in np.ndindex(below.shape[:-1]):
-                spread = np.sqrt(ranks.variances[group])
+                spread = spreads[group]
                 size = _SPLIT_SIZE * float(np.median(spread))
                 kept = _needed_edges(column, level, below[group], size)
                 heavy = (np.diff(kept) == 1) & (np.diff(below[group][kept]) > size)
-                edges = np.array(column.edges[level])[kept]
-                own = ranks.values[group][kept], ndtri((1 + self.level) / 2) * spread[kept]
-                found[(*group, which)] = _crossings(edges, *own, heavy)
+                own = ranks[group][kept], ndtri((1 + self.level) / 2) * spread[kept]
+                ends = np.array(column.edges[level])[kept]
+                found[(*group, which)] = _crossings(ends, *own, heavy)
         if column.is_whole:
             found = np.stack(
                 [
@@ -337,9 +336,9 @@ def _nearest_point(matrix: Floats, least: Floats) -> Floats:
     lengths = np.linalg.norm(matrix, axis=1)
     matrix, least = matrix / lengths[:, None], least / lengths
     found = np.zeros(matrix.shape[1])
-    checked = least > -_SAFE_COUNT
-    while (matrix @ found < least - 1e-6).any():
-        checked |= matrix @ found < least
+    checked, broken = least > -_SAFE_COUNT, least > _TOLERANCE
+    while broken.any():
+        checked |= broken
         scale = float(least.max())
         stacked = np.vstack([matrix[checked].T, least[checked] / scale])
         target = np.zeros(len(stacked))
@@ -347,52 +346,65 @@ def _nearest_point(matrix: Floats, least: Floats) -> Floats:
         multipliers, _ = optimize.nnls(stacked, target, maxiter=30 * stacked.shape[1])
         rest = stacked @ multipliers - target
         found = -scale * rest[:-1] / rest[-1]
+        broken = (matrix @ found < least - _TOLERANCE) & ~checked
     return found
 
 
 def positive_intervals(found: Estimates, level: float) -> Intervals:
-    """Shortest intervals of numbers that are not negative, of truncated normal posteriors."""
+    """Intervals of numbers that are not negative, by Feldman and Cousins (1998): right as often as they say, whatever the number is."""
     spread = np.sqrt(found.variances)
-    place = np.maximum(found.values / spread, _MIN_PLACE)
-    half, one_sided = _truncated_widths(place, level)
-    lower = np.where(place < half, 0.0, place - half)
-    upper = place + np.where(place < half, one_sided, half)
+    lower, upper = _limits(found.values / spread, level)
     return Intervals(np.maximum(found.values, 0.0), lower * spread, upper * spread)
 
 
-def _truncated_widths(place: Floats, level: float) -> tuple[Floats, Floats]:
-    """Of a normal distribution cut off ``place`` standard deviations below its mode: how wide its shortest interval is.
+def _limits(places: Floats, level: float) -> tuple[Floats, Floats]:
+    """The interval of a mean that is not negative, for places that are normal around it with variance one."""
+    means, least, most, half = _accepted(level)
+    places = np.maximum(places, _MIN_PLACE)
+    lower = np.where(places < most[-1], np.interp(places, most, means), places - half)
+    upper = np.where(places < 0, np.interp(places, least[1:], means[1:]), places + half)
+    return lower, upper
 
-    Half the width, where the interval does not begin at the cut; and from the mode up, where it does.
+
+@lru_cache(maxsize=8)
+def _accepted(level: float) -> tuple[Floats, Floats, Floats, float]:
+    """Means from zero on, the least and the most place that each accepts, and half the width where zero no longer matters.
+
+    A mean accepts the places that speak least against it, compared with the best mean that is not negative, until they have the
+    level's probability.
     """
-    mass = ndtr(place)
-    return ndtri((1 + level * mass) / 2), -ndtri((1 - level) * mass)
+    half = float(ndtri((1 + level) / 2))
+    means = np.concatenate([[0.0], np.geomspace(1e-3, half, 2000)])
+    low, high = np.full(len(means), float(ndtri(level))), np.full(len(means), half)
+    with np.errstate(divide="ignore"):
+        for _ in range(60):
+            above = (low + high) / 2
+            mass = ndtr(above) - ndtr(-(means**2 + above**2) / (2 * means))
+            low, high = np.where(mass < level, above, low), np.where(mass < level, high, above)
+        return means, (means**2 - high**2) / (2 * means), means + high, half
 
 
 def ratio_intervals(found: Ratios, low: float, high: float, level: float) -> Intervals:
-    """Intervals of ratios between two bounds, by Fieller's theorem; near a bound they are cut off as those of counts are.
+    """Intervals of ratios between two bounds, by Fieller's theorem; near a bound as wide as those of counts are near zero.
 
     Where a denominator cannot be told from zero, the interval is all that lies between the bounds.
     """
     above, below = found.above, found.below
 
-    def distance(bound: float) -> Floats:
+    def widths(bound: float) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        """Whether an interval has a bound; and how far it reaches towards it and away from it."""
         variance = found.above_variance - 2 * bound * found.covariance
         spread = np.sqrt(np.maximum(variance + bound**2 * found.below_variance, 1e-12))
-        return np.maximum(
-            (above - bound * below) / spread * (1 if bound == low else -1), _MIN_PLACE
-        )
+        place = (above - bound * below) / spread * (1 if bound == low else -1)
+        place = np.maximum(place, _MIN_PLACE)
+        nearest, farthest = _limits(place, level)
+        return nearest <= 0, place - nearest, np.where(place < 0, farthest - place, np.nan)
 
-    from_low, from_high = distance(low), distance(high)
-    half_low, from_low_up = _truncated_widths(from_low, level)
-    half_high, from_high_down = _truncated_widths(from_high, level)
-    at_low, at_high = from_low < half_low, from_high < half_high
-    lower = np.where(
-        at_low, low, _fieller_end(found, np.where(at_high, from_high_down, half_low), -1)
-    )
-    upper = np.where(
-        at_high, high, _fieller_end(found, np.where(at_low, from_low_up, half_high), 1)
-    )
+    (at_low, down, up_from_low), (at_high, up, down_from_high) = widths(low), widths(high)
+    down = np.where(np.isnan(down_from_high), down, down_from_high)
+    up = np.where(np.isnan(up_from_low), up, up_from_low)
+    lower = np.where(at_low, low, _fieller_end(found, down, -1))
+    upper = np.where(at_high, high, _fieller_end(found, up, 1))
     lower = np.clip(np.where(np.isnan(lower), low, lower), low, high)
     upper = np.clip(np.where(np.isnan(upper), high, upper), low, high)
     values = above / np.maximum(below, np.sqrt(found.below_variance))

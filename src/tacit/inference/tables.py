@@ -45,8 +45,9 @@ _RANKS_AND_SUMS, _IMPLIED, _TOTAL = 0.5, 0.25, 0.1
 _MAX_CELLS, _MAX_QUESTIONS = 2000, 2**17
 # The most units that a sum can add up without wrapping around.
 _BATCH_BOUND = 2**31
-# A unit's vector is shorter than the clip by this share, which is more than what the lattice's margin cuts off.
-_CLIP_MARGIN = 2.0**-12
+# A unit's vector is shorter than the clip by these shares, the second for each of its numbers: more than the lattice's margin
+# cuts off (`privacy/clipping.py`), so that no unit is clipped and counts are not too small.
+_CLIP_MARGIN, _CLIP_MARGIN_EACH = 2.0**-12, 2.0**-23
 
 
 class Axis(NamedTuple):
@@ -450,7 +451,7 @@ class TableRelease:
         return NoisySums(
             sampling_rate=1.0,
             num_steps=1,
-            clip=1.0 + _CLIP_MARGIN,
+            clip=1.0 + _CLIP_MARGIN + self.dimension * _CLIP_MARGIN_EACH,
             noise_multiplier=calibrate.noise_multiplier(budget, num_steps=1),
             dimension=self.dimension,
             batch_bound=_BATCH_BOUND,
