@@ -27,6 +27,7 @@ from tacit.models.base import (
     Labels,
     Outcomes,
     Parameters,
+    Place,
     Prediction,
     PublicArrays,
     Row,
@@ -36,7 +37,12 @@ from tacit.models.base import (
     check_start_names,
     sum_over_rows,
 )
-from tacit.models.distributions import distribution_logit, distribution_mean, fast_sample
+from tacit.models.distributions import (
+    distribution_logit,
+    distribution_mean,
+    fast_sample,
+    outcome_interval,
+)
 from tacit.models.interpretation import Interpretation
 from tacit.models.jax_model import AdaptedModel
 from tacit.models.random_effects import RandomEffect, integrate_out
@@ -255,6 +261,7 @@ class NumPyroModel(AdaptedModel):
             constants=self.constants,
             sample_prior=self.sample_prior,
             predict=self.predict,
+            place=_keep_trace(self.place),
             has_person_effects=bool(self.person_effects),
             user_functions=(self.function,),
         )
@@ -584,6 +591,64 @@ class NumPyroModel(AdaptedModel):
             name: Prediction(*(self._squeeze_plates(sites[name], each) for each in values))
             for name, values in found.items()
         }
+
+    def place(
+        self,
+        vector: jax.Array,
+        row: Row,
+        constants: ArrayTree = None,
+        outcomes: Outcomes = None,
+    ) -> Place:
+        """The place of a row's outcome in its distribution, with effects of the row and its person integrated out.
+
+        Raises:
+            InvalidArgument: If the row has several outcomes, or one whose distribution function is not known.
+        """
+        table = self.single_row_table(row)
+
+        def observe(message: Message) -> jax.Array:
+            own: jax.Array = message["value"]
+            return own if outcomes is None else outcomes.get(message["name"], own)
+
+        def at(point: jax.Array | None) -> list[jax.Array]:
+            latent = self.with_effects(self.parameters(vector), split_point(self.effects, point))
+            sites = self.run(table, constants, latent, observe=observe)
+            seen = [each for each in sites.values() if each.observed and self.is_local(each)]
+            named = [s for s in seen if self.outcomes is None or s.name in self.outcomes]
+            if len(named) != 1:
+                raise InvalidArgument("A check needs a model with one outcome in each row.")
+            (site,) = named
+            fn = site.distribution
+            assert fn is not None
+            try:
+                low, high = outcome_interval(fn, site.value)
+            except (AttributeError, NotImplementedError, ImportError):
+                raise InvalidArgument(
+                    f"A check needs the distribution function of {site.name!r}, which is not known for "
+                    f"{type(fn).__name__}."
+                ) from None
+            if jnp.size(low) != 1:
+                raise InvalidArgument(f"A check needs a single number for {site.name!r} in a row.")
+            mean = distribution_mean(fn)
+            if mean is None:
+                mean = jnp.zeros(())
+            elif jnp.size(mean) > 1:  # probabilities of levels
+                mean = (mean.ravel() * jnp.arange(jnp.size(mean))).sum()
+            chosen = [each for each in self.effects if each.values is not None]
+            weight = sum((sites[e.name].log_prob().sum() for e in chosen), start=jnp.zeros(()))
+            return [jnp.reshape(each, ()) for each in (low, high, mean, weight)]
+
+        if not self.effects:
+            return Place(*at(None)[:3])
+
+        def integrated(which: int) -> jax.Array:
+            def log_of(point: jax.Array) -> jax.Array:
+                found = at(point)
+                return jnp.log(jnp.clip(found[which], 1e-7, 1.0)) + found[3]
+
+            return jnp.clip(jnp.exp(integrate_out(log_of, self.effects, self.nodes)), 0.0, 1.0)
+
+        return Place(integrated(0), integrated(1), at(None)[2])
 
     def _squeeze_plates(self, site: Site, value: jax.Array | None) -> jax.Array | None:
         """A value without the axes of the single row and person; None stays None."""
