@@ -173,7 +173,9 @@ class CheckPlan:
                 np.full(family.cells, each * size / cells),
                 np.full(family.cells * family.counted, size / cells),
             )
-        blank = CheckSums(self.release, size, size, parts, self.mechanism.noise_std)
+        blank = CheckSums(
+            self.release, size, size, np.zeros((0, 0)), parts, self.mechanism.noise_std
+        )
         return least_effects(blank)
 
     def label(self, note: str | None = None) -> str:

@@ -18,7 +18,7 @@ from tacit._format import text_table
 from tacit._html import render_template
 from tacit._typing import Floats
 from tacit.inference.model_checks import PIT_EDGES, TAIL, CheckSums, Family
-from tacit.results.drawings import Axis, Bar, axis_for_bars
+from tacit.results.drawings import Bar, axis_for_bars
 from tacit.results.report import write_files
 from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
 
@@ -151,7 +151,10 @@ class ModelCheck:
                 "Nothing was found that noise and chance do not explain. A misfit would have been found four times in five from "
                 f"about: {seen}."
             )
-        said = list(dict.fromkeys(self._misfit(self._family(each.name)) for each in wrong))
+        families = [self._family(each.name) for each in wrong]
+        # By the prediction something is wrong whenever a term is missing, so it is said only if it is clearest.
+        named = [f for k, f in enumerate(families) if k == 0 or f.kind != "calibration"]
+        said = list(dict.fromkeys(map(self._misfit, named)))
         more = "" if len(said) <= _MOST_SHOWN else f"; and {len(said) - _MOST_SHOWN} more"
         p = wrong[0].adjusted
         shown = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
@@ -260,8 +263,9 @@ class ModelCheck:
         """The page: one file without scripts, which loads nothing."""
         panels = []
         for name, cells in self._panels():
-            bars = [Bar(name=c.label, lower=c.lower, mean=c.value, upper=c.upper) for c in cells]
-            panels.append((name, bars, _axis(bars)))
+            ends = [Bar(c.label, c.value, min(c.lower, c.value), 0.0, 0.0, max(c.upper, c.value)) for c in cells]
+            bars = [(c, not c.lower <= c.value <= c.upper) for c in cells]
+            panels.append((name, bars, axis_for_bars(ends)))
         rows = [[_p_text(each.p), _p_text(each.adjusted), each.found, each.least] for each in self.tests]
         return render_template(
             "check.html",
@@ -386,10 +390,6 @@ def _tail_of_spread(dispersion: float) -> float:
 
 def _p_text(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _axis(bars: Sequence[Bar]) -> Axis:
-    return axis_for_bars(bars)
 
 
 def _draw_cells(axes: "Axes", name: str, cells: Sequence[CellResidual]) -> None:

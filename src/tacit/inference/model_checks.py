@@ -13,7 +13,8 @@ given these columns, and is bounded:
 
 A posterior is a little off the true parameters, by noise or because it was fitted to these very rows. That moves the
 sums along the columns of D, the sum over units of statistic times score. D is released with them, and what lies along
-its columns hardly counts in the tests.
+its columns hardly counts in the tests. How far off the posterior is, and how much of that follows from these rows, is seen
+from its covariance and from the information J, the sum over units of score times score, which is released too.
 """
 
 import math
@@ -44,9 +45,8 @@ TAIL = PIT_EDGES[1]
 _PART_WEIGHT = 0.5
 # The most units that a sum can add up without wrapping around, and by how much a unit's vector is shorter than the clip.
 _BATCH_BOUND, _CLIP_MARGIN = 2**31, 2.0**-12
-# How many posterior standard deviations along D hardly count; and the share of the posterior's covariance that the
-# difference from the true parameters is taken to have. Rows that were fitted take some away, and noise adds some.
-_DISCOUNT, _EXPECTED_SHIFT = 5.0, 0.5
+# How many posterior standard deviations along D hardly count, and the most parameters whose information is asked.
+_DISCOUNT, _MOST_INFORMED = 5.0, 64
 
 
 @dataclass(frozen=True)
@@ -169,17 +169,22 @@ class CheckRelease:
         return len(self.to_score)
 
     @property
+    def num_informed(self) -> int:
+        """How many directions the information is asked of: all, or none."""
+        return self.num_scores if self.num_scores <= _MOST_INFORMED else 0
+
+    @property
     def dimension(self) -> int:
         """How many numbers are released."""
         per = 1 + self.num_scores
-        return 2 + sum(f.size * per + f.cells * (1 + f.counted) for f in self.families)
+        return 2 + self.num_informed**2 + sum(f.size * per + f.cells * (1 + f.counted) for f in self.families)
 
     @property
     def clip(self) -> float:
         """The norm of a unit's vector, at most. [check-unit]"""
         square = _PART_WEIGHT**2
         each = (f.squared * (1 + square) + square * bool(f.cells) + square * f.counted for f in self.families)
-        return math.sqrt(2 * square + sum(each)) * (1 + _CLIP_MARGIN)
+        return math.sqrt((2 + bool(self.num_informed)) * square + sum(each)) * (1 + _CLIP_MARGIN)
 
     def calibrate(self, budget: Budget) -> NoisySums:
         """One noisy sum, with the noise that a budget asks for."""
@@ -208,7 +213,7 @@ class CheckRelease:
     @property
     def layout(self) -> "Layout":
         """What a program of the release depends on."""
-        return Layout(self.families, tuple((each.name, each.groups) for each in self.columns))
+        return Layout(self.families, bool(self.num_informed), tuple((each.name, each.groups) for each in self.columns))
 
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
@@ -227,7 +232,8 @@ class CheckRelease:
             noise: The standard deviation of the noise in every number.
         """
         count, inverse = released[:2] / _PART_WEIGHT
-        at, parts = 2, {}
+        at, parts = 2 + self.num_informed**2, {}
+        products = released[2:at].reshape(self.num_informed, self.num_informed) / _PART_WEIGHT
         for family in self.families:
             pieces = []
             for length in (
@@ -245,14 +251,17 @@ class CheckRelease:
                 np.maximum(squares / _PART_WEIGHT, 0.0),
                 counts / _PART_WEIGHT,
             )
-        return CheckSums(self, float(count), float(max(inverse, 0.0)), parts, noise)
+        return CheckSums(
+            self, float(count), float(max(inverse, 0.0)), (products + products.T) / 2, parts, noise
+        )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The families of a check, and in which wider bins columns are crossed."""
+    """The families of a check, whether the information is asked, and in which wider bins columns are crossed."""
 
     families: tuple[Family, ...]
+    has_information: bool
     groups: tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -295,7 +304,7 @@ def unit_vector(
         share = usable / jnp.maximum(usable.sum(), 1)
         gradient = score_function(model)(theta, None, rows, present, constants)
         score = question.to_score @ jnp.where(jnp.isfinite(gradient), gradient, 0.0)
-        score = score / jnp.maximum(jnp.linalg.norm(score), 1.0)
+        score = usable.any() * score / jnp.maximum(jnp.linalg.norm(score), 1.0)
         residual = low + high - 1
 
         def bins_of(name: str) -> jax.Array:
@@ -309,6 +318,8 @@ def unit_vector(
             _PART_WEIGHT * usable.any()[None],
             _PART_WEIGHT * (usable.any() / jnp.maximum(usable.sum(), 1))[None],
         ]
+        if layout.has_information:
+            found.append(_PART_WEIGHT * jnp.outer(score, score).ravel())
         for family in layout.families:
             inside: jax.Array | None = None
             if family.kind == "pit":
@@ -373,11 +384,10 @@ class FamilySums(NamedTuple):
 
 
 class Test(NamedTuple):
-    """A test of a family: statistic, p-value, and, of a single number, how many standard deviations it is from zero."""
+    """A test of a family."""
 
     statistic: float
     p: float
-    z: float | None
 
 
 @dataclass(frozen=True)
@@ -388,6 +398,7 @@ class CheckSums:
         release: What was asked.
         count: The number of units, noisy.
         inverse: The sum over units of one over their number of rows, noisy.
+        products: The sum over units of score times score, noisy; empty if there are many parameters.
         parts: The sums of each family.
         noise: The standard deviation of the noise in every number.
     """
@@ -395,6 +406,7 @@ class CheckSums:
     release: CheckRelease
     count: float
     inverse: float
+    products: Floats
     parts: Mapping[Family, FamilySums]
     noise: float
 
@@ -418,43 +430,67 @@ class CheckSums:
         by = self.contrasts(family)
         return np.asarray(by @ (rows + self.noise**2 * np.eye(family.size)) @ by.T)
 
-    def shift(self, family: Family) -> Floats:
-        """The covariance that the numbers would have if parameters were off by the posterior's own spread."""
+    @cached_property
+    def response(self) -> Floats:
+        """By how much the posterior mean follows the rows' scores, in units of the posterior's own covariance: at most one.
+
+        Without noise that is one, whatever the prior is. With noise it is the inverse of the information.
+        """
+        if not len(self.products):
+            return np.eye(self.release.num_scores) / 2
+        values, vectors = np.linalg.eigh(self.products * self.release.reach**2)
+        return np.asarray((vectors / np.maximum(values, 1.0)) @ vectors.T)
+
+    def shift(self, family: Family, by_mean: Floats | None = None) -> Floats:
+        """What is added to a family's covariance if posterior means differ from the truth by this, in posterior sds.
+
+        The noise in D is taken out on average.
+        """
         by = self.contrasts(family)
+        off = np.eye(self.release.num_scores) if by_mean is None else by_mean
         along = by @ self.parts[family].by_score * self.release.reach
-        noisy = (self.noise / _PART_WEIGHT * self.release.reach) ** 2 * self.release.num_scores
-        values, vectors = np.linalg.eigh(along @ along.T - noisy * np.eye(len(by)))
-        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+        noisy = (self.noise / _PART_WEIGHT * self.release.reach) ** 2 * float(np.trace(off))
+        return np.asarray(along @ off @ along.T - noisy * np.eye(len(by)))
+
+    def expected(self, family: Family) -> Floats:
+        """The covariance of a family's numbers at the posterior mean, if the model is right."""
+        own = self.covariance(family)
+        off = np.eye(self.release.num_scores) - 2 * self.response
+        least = self.noise**2
+        return _at_least(own + self.shift(family, off), least)
 
     def test(self, family: Family) -> Test:
         """Whether a family's numbers are further from zero than rows, noise and the posterior explain."""
         numbers = self.contrasts(family) @ self.parts[family].sums
-        own, shift = self.covariance(family), self.shift(family)
-        expected, discounted = own + _EXPECTED_SHIFT * shift, own + _DISCOUNT**2 * shift
+        expected = self.expected(family)
+        discounted = expected + _DISCOUNT**2 * _at_least(self.shift(family), 0.0)
         solved = np.linalg.solve(discounted, np.column_stack([numbers, expected]))
         statistic = float(numbers @ solved[:, 0])
         weights = np.linalg.eigvals(solved[:, 1:]).real
-        z = None
-        if family.size == 1:
-            z = float(numbers[0] / math.sqrt(expected[0, 0]))
-        return Test(statistic, _weighted_chi2_tail(weights, statistic), z)
+        return Test(statistic, _weighted_chi2_tail(weights, statistic))
 
     def mean(self, family: Family) -> tuple[float, float]:
         """The mean over units of a family of one number, and its standard deviation."""
-        spread = math.sqrt(float((self.covariance(family) + _EXPECTED_SHIFT * self.shift(family))[0, 0]))
+        spread = math.sqrt(float(self.expected(family)[0, 0]))
         count = max(self.count, 1.0)
         return float(self.parts[family].sums[0]) / count, spread / count
 
     def cell_means(self, family: Family) -> tuple[Floats, Floats]:
         """The mean residual in each cell, and its standard deviation under the model."""
         sums = self.parts[family]
-        spread = np.sqrt(np.diag(self.covariance(family) + _EXPECTED_SHIFT * self.shift(family)))
         if family.kind == "pit":
             widths = np.diff(PIT_EDGES)
             total = max(float(sums.sums.sum()), 1.0)
             return sums.sums / total, np.sqrt(self.inverse * widths + self.noise**2) / total
+        spread = np.sqrt(np.diag(self.expected(family)))
         counts = np.maximum(sums.counts, self.noise / _PART_WEIGHT)
         return sums.sums / counts, spread / counts
+
+
+def _at_least(matrix: Floats, least: float) -> Floats:
+    """A symmetric matrix whose eigenvalues are at least this."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
 def _weighted_chi2_tail(weights: Floats, value: float) -> float:

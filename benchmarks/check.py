@@ -1,0 +1,135 @@
+"""Checks of models: p-values if the model is right, and how often what is wrong is found and named.
+
+The first table has, for each family and budget, the share of p-values below 5% and 50% over simulated tables for which the model
+is right, over all tests, and the share of tables in which something is said to be wrong. The second has how often a misfit is found,
+and how often it is the one that is named.
+
+    python benchmarks/check.py null [tables]
+    python benchmarks/check.py power [tables]
+"""
+
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import kstest
+
+import tacit
+
+SCHEMA = tacit.Schema(
+    {
+        "age": tacit.Number(18, 98),
+        "dose": tacit.Number(0, 10),
+        "ward": tacit.Category(["A", "B"]),
+        "score": tacit.Number(-10, 10),
+        "ill": tacit.Binary(),
+        "falls": tacit.Count(100),
+    }
+)
+OUTCOMES = {"bernoulli": "ill", "gaussian": "score", "poisson": "falls"}
+MISFITS = {
+    "interaction": "interaction of age and dose",
+    "overdispersion": "overdispersion",
+    "link": "link",
+    "outliers": "outliers",
+}
+
+
+def table(rng: np.random.Generator, size: int, misfit: str | None = None) -> dict[str, Any]:
+    """A simulated table, for which ``outcome ~ age + dose + ward`` is right but for the misfit."""
+    age, dose = rng.uniform(18, 98, size), rng.uniform(0, 10, size)
+    ward = rng.choice(["A", "B"], size)
+    x, z = (age - 58) / 40, (dose - 5) / 5
+    eta = 0.7 * x - 0.7 * z + 0.4 * (ward == "B")
+    if misfit == "interaction":
+        eta = eta + 1.2 * x * z
+    mean, chance, rate = eta, 1 / (1 + np.exp(-eta)), np.exp(0.8 + eta)
+    if misfit == "link":  # exponential instead of identity, Cauchy instead of logit, and square root instead of log
+        mean = np.exp(eta)
+        chance = 0.5 + np.arctan(4 * eta) / np.pi
+        rate = 0.5 * (2.5 + eta) ** 2
+    noise = rng.normal(0, 1, size)
+    if misfit == "overdispersion":
+        noise = rng.standard_t(3, size)
+        rate = rate * rng.gamma(2, 1 / 2, size)
+    falls = rng.poisson(rate)
+    score = mean + noise
+    if misfit == "outliers":
+        out = rng.random(size) < 0.05
+        score = np.where(out, rng.uniform(-10, 10, size), score)
+        falls = np.where(out, rng.integers(20, 60, size), falls)
+    return {
+        "age": age, "dose": dose, "ward": ward, "score": score,
+        "ill": (rng.random(size) < chance).astype(int), "falls": falls,
+    }  # fmt: skip
+
+
+def checked(
+    model: Any, data: Mapping[str, Any], epsilon: float, seed: int, *, private: bool
+) -> tacit.ModelCheck:
+    """A fit and its check, each with this budget."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if private:
+            method = tacit.Scoring(check_count=False)
+            post = tacit.fit(model, data, epsilon=epsilon, method=method, seed=seed, progress=False)
+        else:
+            post = tacit.fit_without_privacy(model, data)
+    return tacit.check(post, data, epsilon=epsilon, seed=seed + 10**6)
+
+
+def null(tables: int) -> None:
+    """How p-values are distributed if the model is right."""
+    print("family      fit          epsilon  size    p<.05  p<.5   KS p, worst test  named something wrong")
+    for family, outcome in OUTCOMES.items():
+        model = tacit.glm(f"{outcome} ~ age + dose + ward", family=family, schema=SCHEMA)
+        for private, epsilon, size in ((True, 1.0, 2000), (False, 1.0, 2000), (True, 0.3, 10_000)):
+            found: dict[str, list[float]] = {}
+            wrong = 0
+            for seed in range(tables):
+                rng = np.random.default_rng(seed)
+                check = checked(model, table(rng, size), epsilon, seed, private=private)
+                wrong += check.tests[0].adjusted < 0.05
+                for each in check.tests:
+                    found.setdefault(each.name, []).append(each.p)
+            every = np.concatenate(list(found.values()))
+            worst = min((kstest(each, "uniform").pvalue, name) for name, each in found.items())
+            shares = f"{np.mean(every < 0.05):.3f}  {np.mean(every < 0.5):.3f}"
+            fit = "private" if private else "not private"
+            print(
+                f"{family:<11} {fit:<12} {epsilon:<8} {size:<7} {shares}  {worst[0]:.3f} {worst[1]:<16} {wrong / tables:.3f}",
+                flush=True,
+            )
+            for name, each in found.items():
+                p = np.array(each)
+                print(f"    {name:<18} {np.mean(p < 0.05):.3f}  {np.mean(p < 0.5):.3f}  KS {kstest(p, 'uniform').pvalue:.3f}", flush=True)
+
+
+def power(tables: int) -> None:
+    """How often misfits are found, and named."""
+    print("family      misfit          epsilon  size    found  named")
+    for family, outcome in OUTCOMES.items():
+        model = tacit.glm(f"{outcome} ~ age + dose + ward", family=family, schema=SCHEMA)
+        for misfit, words in MISFITS.items():
+            if family == "bernoulli" and misfit in ("overdispersion", "outliers"):
+                continue
+            for epsilon in (0.3, 1.0):
+                for size in (2000, 10_000):
+                    found = named = 0
+                    for seed in range(tables):
+                        rng = np.random.default_rng(seed)
+                        check = checked(model, table(rng, size, misfit), epsilon, seed, private=True)
+                        seen = check.tests[0].adjusted < 0.05
+                        found += seen
+                        named += seen and words in check.finding
+                    print(
+                        f"{family:<11} {misfit:<15} {epsilon:<8} {size:<7} {found / tables:.2f}   {named / tables:.2f}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    asked = int(sys.argv[2]) if len(sys.argv) > 2 else 500
+    {"null": null, "power": power}[sys.argv[1]](asked)
