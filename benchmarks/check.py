@@ -46,7 +46,9 @@ def table(rng: np.random.Generator, size: int, misfit: str | None = None) -> dic
     if misfit == "interaction":
         eta = eta + 1.2 * x * z
     mean, chance, rate = eta, 1 / (1 + np.exp(-eta)), np.exp(0.8 + eta)
-    if misfit == "link":  # exponential instead of identity, Cauchy instead of logit, and square root instead of log
+    if (
+        misfit == "link"
+    ):  # exponential instead of identity, Cauchy instead of logit, and square root instead of log
         mean = np.exp(eta)
         chance = 0.5 + np.arctan(4 * eta) / np.pi
         rate = 0.5 * (2.5 + eta) ** 2
@@ -66,45 +68,44 @@ def table(rng: np.random.Generator, size: int, misfit: str | None = None) -> dic
     }  # fmt: skip
 
 
-def checked(
-    model: Any, data: Mapping[str, Any], epsilon: float, seed: int, *, private: bool
-) -> tacit.ModelCheck:
+def checked(model: Any, data: Mapping[str, Any], epsilon: float, seed: int) -> tacit.ModelCheck:
     """A fit and its check, each with this budget."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if private:
-            method = tacit.Scoring(check_count=False)
-            post = tacit.fit(model, data, epsilon=epsilon, method=method, seed=seed, progress=False)
-        else:
-            post = tacit.fit_without_privacy(model, data)
+        method = tacit.Scoring(check_count=False)
+        post = tacit.fit(model, data, epsilon=epsilon, method=method, seed=seed, progress=False)
     return tacit.check(post, data, epsilon=epsilon, seed=seed + 10**6)
 
 
 def null(tables: int) -> None:
     """How p-values are distributed if the model is right."""
-    print("family      fit          epsilon  size    p<.05  p<.5   KS p, worst test  named something wrong")
+    print(
+        "family      epsilon  size    p<.05  p<.5   KS p, worst test  named something wrong"
+    )
     for family, outcome in OUTCOMES.items():
         model = tacit.glm(f"{outcome} ~ age + dose + ward", family=family, schema=SCHEMA)
-        for private, epsilon, size in ((True, 1.0, 2000), (False, 1.0, 2000), (True, 0.3, 10_000)):
+        for epsilon, size in ((1.0, 2000), (0.3, 5000)):
             found: dict[str, list[float]] = {}
             wrong = 0
             for seed in range(tables):
                 rng = np.random.default_rng(seed)
-                check = checked(model, table(rng, size), epsilon, seed, private=private)
+                check = checked(model, table(rng, size), epsilon, seed)
                 wrong += check.tests[0].adjusted < 0.05
                 for each in check.tests:
                     found.setdefault(each.name, []).append(each.p)
             every = np.concatenate(list(found.values()))
             worst = min((kstest(each, "uniform").pvalue, name) for name, each in found.items())
             shares = f"{np.mean(every < 0.05):.3f}  {np.mean(every < 0.5):.3f}"
-            fit = "private" if private else "not private"
             print(
-                f"{family:<11} {fit:<12} {epsilon:<8} {size:<7} {shares}  {worst[0]:.3f} {worst[1]:<16} {wrong / tables:.3f}",
+                f"{family:<11} {epsilon:<8} {size:<7} {shares}  {worst[0]:.3f} {worst[1]:<16} {wrong / tables:.3f}",
                 flush=True,
             )
             for name, each in found.items():
                 p = np.array(each)
-                print(f"    {name:<18} {np.mean(p < 0.05):.3f}  {np.mean(p < 0.5):.3f}  KS {kstest(p, 'uniform').pvalue:.3f}", flush=True)
+                print(
+                    f"    {name:<18} {np.mean(p < 0.05):.3f}  {np.mean(p < 0.5):.3f}  KS {kstest(p, 'uniform').pvalue:.3f}",
+                    flush=True,
+                )
 
 
 def power(tables: int) -> None:
@@ -120,7 +121,9 @@ def power(tables: int) -> None:
                     found = named = 0
                     for seed in range(tables):
                         rng = np.random.default_rng(seed)
-                        check = checked(model, table(rng, size, misfit), epsilon, seed, private=True)
+                        check = checked(
+                            model, table(rng, size, misfit), epsilon, seed, private=True
+                        )
                         seen = check.tests[0].adjusted < 0.05
                         found += seen
                         named += seen and words in check.finding

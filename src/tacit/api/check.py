@@ -202,8 +202,14 @@ class CheckPlan:
 
     def __str__(self) -> str:
         many = UNIT_PLURALS[self.schema.unit]
-        at = f"epsilon {format_epsilon(self.cost.epsilon)} at delta {format_number(self.cost.delta)}"
-        example = "" if self.size else f"; {many} are not counted before the release, so pass size= for another number"
+        at = (
+            f"epsilon {format_epsilon(self.cost.epsilon)} at delta {format_number(self.cost.delta)}"
+        )
+        example = (
+            ""
+            if self.size
+            else f"; {many} are not counted before the release, so pass size= for another number"
+        )
         parts = [
             f"Check of {self.title}. A misfit is found four times in five if it is at least:",
             text_table([list(each) for each in self.effects], "ll"),
@@ -241,11 +247,13 @@ def plan_check(
     predictors = tuple(name for name in model.predictors if name != schema.person)
     outcomes = set(own) - set(predictors)
     columns = _check_columns(schema, predictors, outcomes, by, bins)
-    release = _build_release(post, model, schema, own, columns)
+    release = _build_release(post, model, schema, columns)
     return CheckPlan(
         title=model.describe(),
         schema=schema,
-        names=tuple(dict.fromkeys((*model_columns(model, schema), *(each.name for each in columns)))),
+        names=tuple(
+            dict.fromkeys((*model_columns(model, schema), *(each.name for each in columns)))
+        ),
         predictors=predictors,
         is_number={each.name: bool(each.edges) for each in columns},
         release=release,
@@ -274,9 +282,13 @@ def _check_columns(
     for name in names:
         kind = schema[name]  # raises if there is no such column
         if name in outcomes:
-            raise InvalidArgument(f"by has {name!r}, which is the outcome; name predictors or other columns.")
+            raise InvalidArgument(
+                f"by has {name!r}, which is the outcome; name predictors or other columns."
+            )
         if kind.shape:
-            raise InvalidArgument(f"by has {name!r}, which holds arrays; name columns of one value in each row.")
+            raise InvalidArgument(
+                f"by has {name!r}, which holds arrays; name columns of one value in each row."
+            )
     for name in bins or {}:
         if name not in names:
             raise InvalidArgument(f"bins has {name!r}, which is not a column that is checked by.")
@@ -298,11 +310,15 @@ def _binned(name: str, kind: Kind, bins: object) -> BinnedColumn:
     ends = [kind.low, *inner, kind.high]
     if whole:
         firsts, lasts = ends[:-1], [*(each - 1 for each in ends[1:-1]), ends[-1]]
-        labels = [f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in zip(firsts, lasts, strict=True)]
+        labels = [
+            f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in zip(firsts, lasts, strict=True)
+        ]
     else:
         labels = [f"{a:.6g} to {b:.6g}" for a, b in pairwise(ends)]
     low, high = kind.ends
-    encoded = tuple(low + (each - kind.low) / (kind.high - kind.low) * (high - low) for each in inner)
+    encoded = tuple(
+        low + (each - kind.low) / (kind.high - kind.low) * (high - low) for each in inner
+    )
     return BinnedColumn(name, tuple(labels), encoded, (), _groups(len(labels)))
 
 
@@ -318,8 +334,10 @@ def _inner_edges(name: str, kind: Kind, bins: object, *, whole: bool) -> list[fl
             found = np.array([float(each) for each in asked])
         except (TypeError, ValueError):
             found = None
-    if found is None or not 1 <= len(found) < 50 or not (
-        (np.diff([kind.low, *found, kind.high + whole]) > 0).all()
+    if (
+        found is None
+        or not 1 <= len(found) < 50
+        or not ((np.diff([kind.low, *found, kind.high + whole]) > 0).all())
     ):
         raise InvalidArgument(
             f"bins of {name!r} must be their number, from 2 to 50, or increasing edges between {kind.low:g} and "
@@ -340,11 +358,10 @@ def _build_release(
     post: Posterior,
     model: UnitModel,
     schema: Schema,
-    own: Sequence[str],
     columns: tuple[BinnedColumn, ...],
 ) -> CheckRelease:
     """What is asked, as the posterior and simulated rows say. Public."""
-    theta, covariance = _posterior_normal(post, model)
+    theta, covariance = posterior_normal(post, model)
     values, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
     lengths, below, until, predicted = _on_simulated_rows(model, schema, theta, root)
@@ -381,7 +398,7 @@ def _build_release(
     )
 
 
-def _posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]:
+def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]:
     """Mean and covariance of the posterior on the unconstrained scale."""
     mean, covariance = post.unconstrained_mean, post.unconstrained_covariance
     if mean is None or covariance is None or len(mean) != model.dimension:
@@ -389,13 +406,18 @@ def _posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats
         chosen = np.linspace(0, post.num_draws - 1, count).astype(int)
         held = {name: np.asarray(post.model_draws[name])[chosen] for name in model.parameters}
         vectors = np.array(
-            [model.unconstrain({name: each[i] for name, each in held.items()}) for i in range(count)],
+            [
+                model.unconstrain({name: each[i] for name, each in held.items()})
+                for i in range(count)
+            ],
             np.float64,
         )
         mean, covariance = vectors.mean(axis=0), np.atleast_2d(np.cov(vectors.T))
     mean, covariance = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise InvalidArgument("The posterior has no finite mean and covariance, so it cannot be checked.")
+        raise InvalidArgument(
+            "The posterior has no finite mean and covariance, so it cannot be checked."
+        )
     return mean, covariance
 
 
@@ -405,7 +427,11 @@ def _on_simulated_rows(
     """Of simulated rows with outcomes that the model draws: lengths of scores, places of outcomes, and predictions."""
     units = simulated_units(schema, model_columns(model, schema))
     found = _simulated_places(model)(
-        np.asarray(theta, np.float32), np.asarray(root, np.float32), dict(units.fields), units.present, model.constants
+        np.asarray(theta, np.float32),
+        np.asarray(root, np.float32),
+        dict(units.fields),
+        units.present,
+        model.constants,
     )
     lengths, below, until, predicted = (np.asarray(each, np.float64) for each in found)
     present = np.asarray(units.present)

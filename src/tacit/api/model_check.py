@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -204,11 +205,13 @@ class ModelCheck:
             return [CellResidual(name, mean, -_BAND * spread, _BAND * spread)]
         if family.kind == "pair":
             return _crossed_cells(self.sums, family)
-        values, spread = self.sums.cell_means(family)
+        found, spreads = self.sums.cell_means(family)
         middle = np.diff(PIT_EDGES) if family.kind == "pit" else np.zeros(family.size)
         return [
             CellResidual(label, float(value), float(m - _BAND * s), float(m + _BAND * s))
-            for label, value, m, s in zip(_labels(self.sums, family), values, middle, spread, strict=True)
+            for label, value, m, s in zip(
+                _labels(self.sums, family), found, middle, spreads, strict=True
+            )
         ]
 
     def frame(self) -> "pd.DataFrame":
@@ -233,14 +236,22 @@ class ModelCheck:
             columns = min(3, len(panels))
             lines = -(-len(panels) // columns)
             figure, axes = load_pyplot().subplots(
-                lines, columns, figsize=(3.4 * columns, 0.6 + 2.9 * lines), squeeze=False, layout="constrained"
+                lines,
+                columns,
+                figsize=(3.4 * columns, 0.6 + 2.9 * lines),
+                squeeze=False,
+                layout="constrained",
             )
             for one, (name, cells) in zip(axes.ravel(), panels, strict=False):
                 _draw_cells(one, name, cells)
             for empty in axes.ravel()[len(panels) :]:
                 empty.set_axis_off()
             above = () if self.privacy.warning is None else (self.privacy.warning,)
-            add_caption(figure, above, "points: what was released; bands: nine times in ten if the model is right, noise included")
+            add_caption(
+                figure,
+                above,
+                "points: what was released; bands: nine times in ten if the model is right, noise included",
+            )
             return keep(figure)
 
     def _panels(self) -> list[tuple[str, list[CellResidual]]]:
@@ -263,10 +274,15 @@ class ModelCheck:
         """The page: one file without scripts, which loads nothing."""
         panels = []
         for name, cells in self._panels():
-            ends = [Bar(c.label, c.value, min(c.lower, c.value), 0.0, 0.0, max(c.upper, c.value)) for c in cells]
+            ends = [
+                Bar(c.label, c.value, min(c.lower, c.value), 0.0, 0.0, max(c.upper, c.value))
+                for c in cells
+            ]
             bars = [(c, not c.lower <= c.value <= c.upper) for c in cells]
             panels.append((name, bars, axis_for_bars(ends)))
-        rows = [[_p_text(each.p), _p_text(each.adjusted), each.found, each.least] for each in self.tests]
+        rows = [
+            [_p_text(each.p), _p_text(each.adjusted), each.found, each.least] for each in self.tests
+        ]
         return render_template(
             "check.html",
             check=self,
@@ -302,7 +318,16 @@ class ModelCheck:
         many = UNIT_PLURALS[self.privacy.unit]
         about = f"About {max(self.sums.count, 0):,.0f} {many}. Residuals are in points: the chance of a lower outcome less that of a higher one."
         cost = self.privacy.cost_sentence if self.privacy.is_private else ""
-        parts = [*warning, f"Check of {self.title}", self.finding, "", text_table(lines, "lrrll"), "", about, cost]
+        parts = [
+            *warning,
+            f"Check of {self.title}",
+            self.finding,
+            "",
+            text_table(lines, "lrrll"),
+            "",
+            about,
+            cost,
+        ]
         return "\n".join(parts).rstrip()
 
 
@@ -320,7 +345,7 @@ def family_name(family: Family) -> str:
 def _labels(sums: CheckSums, family: Family) -> Sequence[str]:
     """Names of a family's bins."""
     if family.kind == "pit":
-        return [f"{100 * a:g}-{100 * b:g}%" for a, b in zip(PIT_EDGES, PIT_EDGES[1:], strict=False)]
+        return [f"{100 * a:g}-{100 * b:g}%" for a, b in pairwise(PIT_EDGES)]
     if family.kind == "calibration":
         return sums.release.prediction.labels
     return sums.release.column(family.names[0]).labels

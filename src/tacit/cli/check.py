@@ -97,7 +97,9 @@ def check(
         ) from None
     if not as_json:
         left = found.privacy.budget_left
-        typer.echo(f"{'' if left is None else f'Left: {left}.'}\nPage: {out / 'check.html'}".strip())
+        typer.echo(
+            f"{'' if left is None else f'Left: {left}.'}\nPage: {out / 'check.html'}".strip()
+        )
 
 
 def load_posterior(path: Path) -> "Posterior":

@@ -177,13 +177,20 @@ class CheckRelease:
     def dimension(self) -> int:
         """How many numbers are released."""
         per = 1 + self.num_scores
-        return 2 + self.num_informed**2 + sum(f.size * per + f.cells * (1 + f.counted) for f in self.families)
+        return (
+            2
+            + self.num_informed**2
+            + sum(f.size * per + f.cells * (1 + f.counted) for f in self.families)
+        )
 
     @property
     def clip(self) -> float:
         """The norm of a unit's vector, at most. [check-unit]"""
         square = _PART_WEIGHT**2
-        each = (f.squared * (1 + square) + square * bool(f.cells) + square * f.counted for f in self.families)
+        each = (
+            f.squared * (1 + square) + square * bool(f.cells) + square * f.counted
+            for f in self.families
+        )
         return math.sqrt((2 + bool(self.num_informed)) * square + sum(each)) * (1 + _CLIP_MARGIN)
 
     def calibrate(self, budget: Budget) -> NoisySums:
@@ -213,7 +220,11 @@ class CheckRelease:
     @property
     def layout(self) -> "Layout":
         """What a program of the release depends on."""
-        return Layout(self.families, bool(self.num_informed), tuple((each.name, each.groups) for each in self.columns))
+        return Layout(
+            self.families,
+            bool(self.num_informed),
+            tuple((each.name, each.groups) for each in self.columns),
+        )
 
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
@@ -287,33 +298,26 @@ def unit_vector(
     place = model.place
     assert place is not None
 
-    def vector(
-        question: Question, rows: Row, present: jax.Array, secret: jax.Array
-    ) -> jax.Array:
+    def vector(question: Question, rows: Row, present: jax.Array, secret: jax.Array) -> jax.Array:
         theta, constants = question.theta, question.constants
         key = jax.random.fold_in(
             jax.random.fold_in(jax.random.key(0, impl="threefry2x32"), secret[0]), secret[1]
         )
         uniform, order = jax.random.uniform(key, (2, len(present)))
-        low, high, predicted = jax.vmap(lambda row: place(theta, row, constants))(dict(rows))
-        usable = present & jnp.isfinite(low) & jnp.isfinite(high) & jnp.isfinite(predicted)
-        low = jnp.clip(jnp.where(usable, low, 0.0), 0.0, 1.0)
-        high = jnp.clip(jnp.where(usable, high, 1.0), low, 1.0)
+        at = jax.vmap(lambda row: place(theta, row, constants))(dict(rows))
+        known = jnp.isfinite(at.below) & jnp.isfinite(at.until) & jnp.isfinite(at.predicted)
+        usable = present & known
+        low = jnp.clip(jnp.where(usable, at.below, 0.0), 0.0, 1.0)
+        placed = _Placed(
+            low, jnp.clip(jnp.where(usable, at.until, 1.0), low, 1.0), at.predicted, uniform
+        )
         if model.has_person_effects:
-            usable = usable & (jnp.arange(len(present)) == jnp.argmax(jnp.where(usable, order, -1.0)))
+            first = jnp.argmax(jnp.where(usable, order, -1.0))
+            usable = usable & (jnp.arange(len(present)) == first)
         share = usable / jnp.maximum(usable.sum(), 1)
         gradient = score_function(model)(theta, None, rows, present, constants)
         score = question.to_score @ jnp.where(jnp.isfinite(gradient), gradient, 0.0)
         score = usable.any() * score / jnp.maximum(jnp.linalg.norm(score), 1.0)
-        residual = low + high - 1
-
-        def bins_of(name: str) -> jax.Array:
-            values = rows[name]
-            if name in question.bins:
-                known = question.bins[name]
-                return known[jnp.clip(values, 0, len(known) - 1)]
-            return (values[:, None] >= question.edges[name]).sum(axis=1)
-
         found = [
             _PART_WEIGHT * usable.any()[None],
             _PART_WEIGHT * (usable.any() / jnp.maximum(usable.sum(), 1))[None],
@@ -321,41 +325,70 @@ def unit_vector(
         if layout.has_information:
             found.append(_PART_WEIGHT * jnp.outer(score, score).ravel())
         for family in layout.families:
-            inside: jax.Array | None = None
-            if family.kind == "pit":
-                at = (low + uniform * (high - low))[:, None] >= jnp.asarray(PIT_EDGES[1:-1])
-                each = jax.nn.one_hot(at.sum(axis=1), family.size)
-            elif family.kind == "dispersion":
-                each = inside = _dispersion(low, high)[:, None]
-            elif family.kind == "tails":
-                each = inside = (_tail_share(low, high) - 2 * TAIL)[:, None]
-            elif family.kind == "pair":
-                matrices, places = [], jnp.zeros(len(present), jnp.int32)
-                for name in family.names:
-                    wide = jnp.asarray(groups[name])[bins_of(name)]
-                    number = max(groups[name]) + 1
-                    matrices.append(jnp.asarray(helmert(number).T, jnp.float32)[wide])
-                    places = places * number + wide
-                product = (matrices[0][:, :, None] * matrices[1][:, None, :]).reshape(len(present), -1)
-                each = product * residual[:, None]
-                inside = jax.nn.one_hot(places, family.cells) * residual[:, None]
-            else:
-                where = (
-                    bins_of(family.names[0])
-                    if family.names
-                    else (predicted[:, None] >= question.prediction).sum(axis=1)
-                )
-                here = jax.nn.one_hot(where, family.cells)
-                each = inside = here * residual[:, None]
+            each, inside, here = _row_answers(family, groups, question, rows, placed)
             own = share @ each
             found += [own, _PART_WEIGHT * (own[:, None] * score).ravel()]
             if inside is not None:
                 found.append(_PART_WEIGHT * (share @ inside) ** 2)
-            if family.counted:
+            if here is not None:
                 found.append(_PART_WEIGHT * (share @ here))
         return jnp.concatenate(found)
 
     return vector
+
+
+class _Placed(NamedTuple):
+    """Where the outcomes of a unit's rows lie, what is predicted of them, and uniform numbers."""
+
+    low: jax.Array
+    high: jax.Array
+    predicted: jax.Array
+    uniform: jax.Array
+
+
+def _row_answers(
+    family: Family,
+    groups: Mapping[str, tuple[int, ...]],
+    question: Question,
+    rows: Row,
+    placed: _Placed,
+) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
+    """What each row adds to a family: its questions; what second moments are taken of; and which cell it is in, if that is counted."""
+    low, high, predicted, uniform = placed
+    residual = (low + high - 1)[:, None]
+
+    def bins_of(name: str) -> jax.Array:
+        values = rows[name]
+        if name in question.bins:
+            known = question.bins[name]
+            return known[jnp.clip(values, 0, len(known) - 1)]
+        return (values[:, None] >= question.edges[name]).sum(axis=1)
+
+    if family.kind == "pit":
+        at = (low + uniform * (high - low))[:, None] >= jnp.asarray(PIT_EDGES[1:-1])
+        return jax.nn.one_hot(at.sum(axis=1), family.size), None, None
+    if family.kind == "dispersion":
+        each = _dispersion(low, high)[:, None]
+        return each, each, None
+    if family.kind == "tails":
+        each = (_tail_share(low, high) - 2 * TAIL)[:, None]
+        return each, each, None
+    if family.kind == "pair":
+        wide = [jnp.asarray(groups[name])[bins_of(name)] for name in family.names]
+        sizes = [max(groups[name]) + 1 for name in family.names]
+        first, last = (
+            jnp.asarray(helmert(size).T, jnp.float32)[codes]
+            for size, codes in zip(sizes, wide, strict=True)
+        )
+        product = (first[:, :, None] * last[:, None, :]).reshape(len(low), family.size)
+        cell = jax.nn.one_hot(wide[0] * sizes[1] + wide[1], family.cells)
+        return product * residual, cell * residual, None
+    if family.names:
+        places = bins_of(family.names[0])
+    else:
+        places = (predicted[:, None] >= question.prediction).sum(axis=1)
+    here = jax.nn.one_hot(places, family.cells)
+    return here * residual, here * residual, here
 
 
 def _dispersion(low: jax.Array, high: jax.Array) -> jax.Array:

@@ -57,12 +57,16 @@ class Place(NamedTuple):
         below: The probability of an outcome that is lower.
         until: The probability of this outcome or a lower one. Of a censored outcome, the two are the probabilities up to the
             ends of what is known.
-        predicted: A number that orders rows by their distributions: the mean, where it is known.
+        predicted: The mean, where it is known; of levels, that of their places.
+        value: The outcome as a number; NaN for a censored time.
+        likely: The likeliest level; NaN if outcomes are numbers.
     """
 
     below: jax.Array
     until: jax.Array
     predicted: jax.Array
+    value: jax.Array
+    likely: jax.Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
