@@ -364,7 +364,7 @@ def _build_release(
     theta, covariance = posterior_normal(post, model)
     values, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
-    lengths, below, until, predicted = _on_simulated_rows(model, schema, theta, root)
+    lengths, below, until, predicted, likely = _on_simulated_rows(model, schema, theta, root)
     usable = np.isfinite(below) & np.isfinite(until) & np.isfinite(predicted)
     if not usable.any():
         raise InvalidArgument(
@@ -394,7 +394,7 @@ def _build_release(
         pairs=pairs,
         prediction=BinnedColumn("prediction", tuple(labels), tuple(map(float, edges))),
         has_shape=bool(((below > 1e-6) & (until < 1 - 1e-6)).any()),
-        has_tails=bool((until - below).mean() < 0.1),
+        has_tails=bool(np.isnan(likely).all()),
     )
 
 
@@ -423,8 +423,8 @@ def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]
 
 def _on_simulated_rows(
     model: UnitModel, schema: Schema, theta: Floats, root: Floats
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Of simulated rows with outcomes that the model draws: lengths of scores, places of outcomes, and predictions."""
+) -> list[Floats]:
+    """Of simulated rows with outcomes that the model draws: lengths of scores, places of outcomes, predictions, likely levels."""
     units = simulated_units(schema, model_columns(model, schema))
     found = _simulated_places(model)(
         np.asarray(theta, np.float32),
@@ -433,9 +433,8 @@ def _on_simulated_rows(
         units.present,
         model.constants,
     )
-    lengths, below, until, predicted = (np.asarray(each, np.float64) for each in found)
-    present = np.asarray(units.present)
-    return lengths, below[present], until[present], predicted[present]
+    lengths, *others = (np.asarray(each, np.float64) for each in found)
+    return [lengths, *(each[np.asarray(units.present)] for each in others)]
 
 
 @lru_cache(maxsize=16)
@@ -452,7 +451,7 @@ def _simulated_places(model: UnitModel) -> Callable[..., Any]:
             drawn = None if simulate is None else simulate(key, theta, rows, present, constants)
             length = jnp.linalg.norm(root @ score(theta, drawn, rows, present, constants))
             placed = jax.vmap(lambda row, own: place(theta, row, constants, own))(rows, drawn)
-            return length, placed.below, placed.until, placed.predicted
+            return length, placed.below, placed.until, placed.predicted, placed.likely
 
         return jax.vmap(one)(jax.random.split(jax.random.key(0), len(present)), rows, present)
 

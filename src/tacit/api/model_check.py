@@ -152,21 +152,47 @@ class ModelCheck:
                 "Nothing was found that noise and chance do not explain. A misfit would have been found four times in five from "
                 f"about: {seen}."
             )
-        families = [self._family(each.name) for each in wrong]
-        # By the prediction something is wrong whenever a term is missing, so it is said only if it is clearest.
-        named = [f for k, f in enumerate(families) if k == 0 or f.kind != "calibration"]
-        said = list(dict.fromkeys(map(self._misfit, named)))
+        said = self._named([self._family(each.name) for each in wrong])
         more = "" if len(said) <= _MOST_SHOWN else f"; and {len(said) - _MOST_SHOWN} more"
         p = wrong[0].adjusted
         shown = "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
         return f"The model does not fit: {'; '.join(said[:_MOST_SHOWN])}{more} ({shown}, for {len(self.tests)} tests)."
+
+    def _named(self, wrong: Sequence[Family]) -> list[str]:
+        """The misfits that explain which tests are significant, the clearest first.
+
+        One cause shows in several tests. What is missing in one place shows by the prediction, too, and as spread. A wrong link shows in
+        many places.
+        """
+        numbers = [
+            f
+            for f in wrong
+            if f.kind == "column" and self.is_number[f.names[0]] and f.names[0] in self.predictors
+        ]
+        pairs = [f for f in wrong if f.kind == "pair"]
+        calibration = [f for f in wrong if f.kind == "calibration"]
+        is_link = bool(calibration) and (len(numbers) > 1 or bool(numbers and pairs))
+        if is_link or (calibration and not numbers and not pairs):
+            local = {*numbers, *pairs}
+        else:
+            local = set(calibration)
+        shapes = [f for f in wrong if f.kind in ("pit", "dispersion", "tails")]
+        kept = [f for f in wrong if f not in local and (f not in shapes or wrong[0] in shapes)]
+        # Levels that are in the model have residuals where a fit was biased by something else.
+        levels = [
+            f
+            for f in kept
+            if f.kind == "column" and f.names[0] in self.predictors and f not in numbers
+        ]
+        kept = [f for f in kept if f not in levels] or kept
+        return list(dict.fromkeys(map(self._misfit, kept)))
 
     def _misfit(self, family: Family) -> str:
         """The name of a misfit."""
         if family.kind in ("pit", "dispersion", "tails"):
             return self._misfit_of_shape()
         if family.kind == "calibration":
-            return "a wrong link or a missing term: outcomes differ from the predictions by how high these are"
+            return "a wrong link or a missing term: residuals depend on how high the prediction is"
         if family.kind == "pair":
             return f"a missing interaction of {family.names[0]} and {family.names[1]}"
         (name,) = family.names
