@@ -400,8 +400,8 @@ def _build_release(
 
 def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]:
     """Mean and covariance of the posterior on the unconstrained scale."""
-    mean, covariance = post.unconstrained_mean, post.unconstrained_covariance
-    if mean is None or covariance is None or len(mean) != model.dimension:
+    centre, spread = post.unconstrained_mean, post.unconstrained_covariance
+    if centre is None or spread is None or len(centre) != model.dimension:
         count = min(post.num_draws, _NUM_DRAWS)
         chosen = np.linspace(0, post.num_draws - 1, count).astype(int)
         held = {name: np.asarray(post.model_draws[name])[chosen] for name in model.parameters}
@@ -412,8 +412,8 @@ def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]
             ],
             np.float64,
         )
-        mean, covariance = vectors.mean(axis=0), np.atleast_2d(np.cov(vectors.T))
-    mean, covariance = np.asarray(mean, np.float64), np.asarray(covariance, np.float64)
+        centre, spread = vectors.mean(axis=0), np.atleast_2d(np.cov(vectors.T))
+    mean, covariance = np.asarray(centre, np.float64), np.asarray(spread, np.float64)
     if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
         raise InvalidArgument(
             "The posterior has no finite mean and covariance, so it cannot be checked."

@@ -232,6 +232,19 @@ class Score:
     sums: ScoreSums
     privacy: PrivacyStatement
 
+    @staticmethod
+    def plan(post: Posterior, **settings: Any) -> ScorePlan:
+        """What a score will ask and cost: as `tacit.score`, without data.
+
+        Args:
+            post: The posterior.
+            settings: ``low``, ``high`` and a budget, as for `tacit.score`.
+
+        Returns:
+            The plan. Print it.
+        """
+        return plan_score(post, **settings)
+
     @cached_property
     def log_density(self) -> HeldOutScore:
         """The mean log density per row."""
@@ -623,7 +636,7 @@ def plan_compare(
     if not parallel:
         event = events.compose(event, events.gaussian(score_noise))
     titles = [
-        each if isinstance(each, str) else plan_.model.describe()
+        each if isinstance(each, str) else _title(plan_.model)
         for each, plan_ in zip(named, plans, strict=True)
     ]
     if len(set(titles)) < len(titles):
@@ -640,6 +653,12 @@ def plan_compare(
         is_parallel=parallel,
         train=share,
     )
+
+
+def _title(model: UnitModel) -> str:
+    """The formula, or the model in words."""
+    known = model.interpretation
+    return model.describe() if known is None else known.formula
 
 
 _Given = tuple[UnitModel, Schema, Method, int | None]
