@@ -237,7 +237,7 @@ def plan_check(
     chosen = choose_budget(budget, epsilon, delta)
     if size is not None:
         _validate.count("size", size)
-    model, schema = predictive_model(post)
+    model, schema = own_model(post, "checked")
     if model.place is None:
         raise InvalidArgument(
             "A check needs a posterior of a model by formula or of a NumPyro model: of others the distribution functions "
@@ -396,6 +396,16 @@ def _build_release(
         has_shape=bool(((below > 1e-6) & (until < 1 - 1e-6)).any()),
         has_tails=bool(np.isnan(likely).all()),
     )
+
+
+def own_model(post: Posterior, done: str) -> tuple[UnitModel, Schema]:
+    """The model and the schema of a posterior that is to be checked or scored; raises if it has none."""
+    held = post.model
+    if post.schema is None or (held is not None and held.predict is None):
+        raise InvalidArgument(
+            f"Posteriors of models without a schema, or of a tacit.Model, cannot be {done}."
+        )
+    return predictive_model(post)
 
 
 def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]:

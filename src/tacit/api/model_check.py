@@ -106,7 +106,7 @@ class ModelCheck:
         families = list(self.sums.parts)
         tests = [self.sums.test(each) for each in families]
         least = dict(least_effects(self.sums))
-        order = np.argsort([each.p for each in tests], kind="stable")
+        order = np.argsort([each.log_p for each in tests], kind="stable")
         found: list[TestResult] = []
         highest = 0.0
         for rank, place in enumerate(order):
@@ -172,8 +172,13 @@ class ModelCheck:
         pairs = [f for f in wrong if f.kind == "pair"]
         calibration = [f for f in wrong if f.kind == "calibration"]
         is_link = bool(calibration) and (len(numbers) > 1 or bool(numbers and pairs))
+        if is_link and len(pairs) == 1:  # a wrong link curves all that an interaction bends
+            curved = min(self.sums.test(each).log_p for each in numbers)
+            is_link = 4 * curved < self.sums.test(pairs[0]).log_p
         if is_link or (calibration and not numbers and not pairs):
             local = {*numbers, *pairs}
+        elif pairs and calibration:
+            local = {*numbers, *calibration}
         else:
             local = set(calibration)
         shapes = [f for f in wrong if f.kind in ("pit", "dispersion", "tails")]

@@ -7,6 +7,7 @@ model to the one part, and scores all of them on the other.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.events import ComposedDpEvent, DpEvent, GaussianDpEvent, SelfComposedDpEvent
 from tacit.accounting.ledger import Ledger
-from tacit.api.check import posterior_normal
+from tacit.api.check import own_model, posterior_normal
 from tacit.api.fit import interrupted, run_plan
 from tacit.api.plan import ASSUMPTIONS, Plan, check_ledger, fit_assumptions, plan
 from tacit.api.release import run_release
@@ -49,7 +50,6 @@ from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.results.posterior import Posterior
-from tacit.results.predictive import predictive_model
 from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def plan_score(
     if not isinstance(post, Posterior):
         raise InvalidArgument("score needs a posterior, as tacit.fit returns it.")
     chosen = choose_budget(budget, epsilon, delta)
-    model, schema = predictive_model(post)
+    model, schema = own_model(post, "scored")
     release = build_score_release(
         [posterior_normal(post, model)], [model], schema, low=low, high=high
     )
@@ -711,8 +711,8 @@ def _share_budget(given: Sequence[_Given], budget: Budget) -> tuple[tuple[Plan, 
         noise = gaussian_noise(events.compose(*(p.mechanism.event for p in plans)))
         if noise is None:
             break
-        event = events.compose(*(p.mechanism.event for p in plans))
-        if cost(event, budget).epsilon <= budget.epsilon:
+        with suppress(BudgetError):  # by rounding, a little too much
+            cost(events.compose(*(p.mechanism.event for p in plans)), budget)
             return plans, noise, True
         multiplier *= 1.001
     # Fits that are no Gaussian sums: their guarantees and that of the score add up.
@@ -727,11 +727,7 @@ def _share_budget(given: Sequence[_Given], budget: Budget) -> tuple[tuple[Plan, 
     )
     last = Budget(_SCORE_SHARE * budget.epsilon, own.delta, budget.adjacency)
     noise = calibrate.noise_multiplier(last, num_steps=1)
-    both = events.compose(*(p.mechanism.event for p in plans), events.gaussian(noise))
-    if cost(both, budget).epsilon > budget.epsilon:
-        raise BudgetError(
-            "The fits and the score do not fit into this budget together; raise epsilon, or use the default method."
-        )
+    cost(events.compose(*(p.mechanism.event for p in plans), events.gaussian(noise)), budget)
     return plans, noise, False
 
 

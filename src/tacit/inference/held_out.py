@@ -34,6 +34,8 @@ _NUM_DRAWS = 32
 _BATCH_BOUND, _CLIP_MARGIN = 2**31, 2.0**-12
 # If the noisy number of units is below so many standard deviations of its noise, no score is reported.
 _MIN_COUNT_TO_NOISE = 5.0
+# The same of the variance of the outcome, for R2.
+_MIN_VARIANCE_TO_NOISE = 6.0
 # What is scored beside the log density: whether levels are right, squared errors of numbers, or nothing.
 Measure = Literal["accuracy", "r2"]
 
@@ -359,7 +361,10 @@ class ScoreSums:
         error = float(self.means[own]) * largest**2
         middle, square = self.means[centre : centre + 2]
         variance = reach**2 * float(square - middle**2)
-        if not self.is_enough or variance <= 3 * reach**2 * self.noise / self.count:
+        if (
+            not self.is_enough
+            or variance <= _MIN_VARIANCE_TO_NOISE * reach**2 * self.noise / self.count
+        ):
             return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
         # The derivative of 1 - error / variance.
         by[own] = -(largest**2) / variance

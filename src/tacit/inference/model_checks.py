@@ -417,10 +417,10 @@ class FamilySums(NamedTuple):
 
 
 class Test(NamedTuple):
-    """A test of a family."""
+    """A test of a family: its p-value, and the logarithm of that, which does not vanish."""
 
-    statistic: float
     p: float
+    log_p: float
 
 
 @dataclass(frozen=True)
@@ -500,7 +500,8 @@ class CheckSums:
         solved = np.linalg.solve(discounted, np.column_stack([numbers, expected]))
         statistic = float(numbers @ solved[:, 0])
         weights = np.linalg.eigvals(solved[:, 1:]).real
-        return Test(statistic, _weighted_chi2_tail(weights, statistic))
+        log_p = _weighted_chi2_tail(weights, statistic)
+        return Test(math.exp(log_p), log_p)
 
     def mean(self, family: Family) -> tuple[float, float]:
         """The mean over units of a family of one number, and its standard deviation."""
@@ -527,8 +528,8 @@ def _at_least(matrix: Floats, least: float) -> Floats:
 
 
 def _weighted_chi2_tail(weights: Floats, value: float) -> float:
-    """The probability that a weighted sum of squared normals is larger, by three moments (Imhof 1961)."""
+    """The log-probability that a weighted sum of squared normals is larger, by three moments (Imhof 1961)."""
     first, second, third = (float((weights**k).sum()) for k in (1, 2, 3))
     degrees = second**3 / third**2
     at = degrees + (value - first) * math.sqrt(degrees / second)
-    return float(chi2.sf(max(at, 0.0), degrees))
+    return float(chi2.logsf(max(at, 0.0), degrees))
