@@ -476,7 +476,7 @@ def compare(
     if ledger is not None:
         check_ledger(ledger, [asked.budget], [rows])
     source = Randomness(seed)
-    parts = rows.split(source.child("split"), asked.train)
+    parts = rows.split(source.child("split"), asked.train)  # [split-coins]
     sources = [source.child(f"fit {k}") for k in range(len(asked.plans))]
     gates = [
         open_gate(parts[0], each.mechanism, own)
