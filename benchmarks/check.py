@@ -12,8 +12,11 @@ and how often it is the one that is named. The third has how often 90% intervals
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.stats import kstest
 
@@ -81,26 +84,69 @@ def table(rng: np.random.Generator, size: int, misfit: str | None = None) -> dic
     }  # fmt: skip
 
 
-def checked(model: Any, data: Mapping[str, Any], epsilon: float, seed: int) -> tacit.ModelCheck:
-    """A fit and its check, each with this budget."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        method = tacit.Scoring(check_count=False)
-        post = tacit.fit(model, data, epsilon=epsilon, method=method, seed=seed, progress=False)
-    return tacit.check(post, data, epsilon=epsilon, seed=seed + 10**6)
+class Fits:
+    """Posteriors with noise, by Newton's method: a thousand times as quick as private fits, which have the same two errors.
+
+    The mode follows the rows, and noise that is as large as what the rows leave uncertain is added to it. The covariance has both.
+    """
+
+    def __init__(self, family: str) -> None:
+        """Makes the programs of a family."""
+        formula = f"{OUTCOMES[family]} ~ age + dose + ward"
+        self.names = ("age", "dose", "ward", OUTCOMES[family])
+        model = tacit.glm(formula, family=family, schema=SCHEMA)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            own = table(np.random.default_rng(10**6), 2000)
+            self.post = tacit.fit(model, own, epsilon=2, seed=0, progress=False)
+        self.start = np.asarray(self.post.unconstrained_mean)
+        adapted = adapt_model(model, SCHEMA)
+
+        def density(theta: jax.Array, columns: Any) -> jax.Array:
+            def one(row: Any) -> jax.Array:
+                unit = jax.tree.map(lambda leaf: leaf[None], row)
+                return adapted.log_likelihood(theta, unit, jnp.ones(1, bool), adapted.constants)
+
+            return jax.vmap(one)(columns).sum() + adapted.log_prior(theta, adapted.constants)
+
+        def newton(theta: jax.Array, columns: Any) -> tuple[jax.Array, jax.Array]:
+            def step(theta: jax.Array, _: None) -> tuple[jax.Array, None]:
+                slope, bend = (
+                    jax.grad(density)(theta, columns),
+                    jax.hessian(density)(theta, columns),
+                )
+                move = jnp.linalg.solve(bend, slope)
+                return theta - move / jnp.maximum(jnp.linalg.norm(move), 1.0), None
+
+            theta, _ = jax.lax.scan(step, theta, None, length=15)
+            return theta, jnp.linalg.inv(-jax.hessian(density)(theta, columns))
+
+        self.newton = jax.jit(newton)
+
+    def checked(self, data: Mapping[str, Any], epsilon: float, seed: int) -> tacit.ModelCheck:
+        """A posterior of a table with noise, and its check."""
+        columns = dict(SCHEMA.encode(data, self.names).columns)
+        mode, covariance = (np.asarray(e, float) for e in self.newton(self.start, columns))
+        noise = np.random.default_rng(seed + 10**5).normal(size=len(mode))
+        post = replace(
+            self.post,
+            unconstrained_mean=mode + np.linalg.cholesky(covariance) @ noise,
+            unconstrained_covariance=2 * covariance,
+        )
+        return tacit.check(post, data, epsilon=epsilon, seed=seed + 10**6)
 
 
 def null(tables: int) -> None:
     """How p-values are distributed if the model is right."""
     print("family      epsilon  size    p<.05  p<.5   KS p, worst test  named something wrong")
-    for family, outcome in OUTCOMES.items():
-        model = tacit.glm(f"{outcome} ~ age + dose + ward", family=family, schema=SCHEMA)
-        for epsilon, size in ((1.0, 2000),):
+    for family in OUTCOMES:
+        fits = Fits(family)
+        for epsilon, size in ((1.0, 2000), (0.3, 2000), (1.0, 10_000)):
             found: dict[str, list[float]] = {}
             wrong = 0
             for seed in range(tables):
                 rng = np.random.default_rng(seed)
-                check = checked(model, table(rng, size), epsilon, seed)
+                check = fits.checked(table(rng, size), epsilon, seed)
                 wrong += check.tests[0].adjusted < 0.05
                 for each in check.tests:
                     found.setdefault(each.name, []).append(each.p)
@@ -122,8 +168,8 @@ def null(tables: int) -> None:
 def power(tables: int) -> None:
     """How often misfits are found, and named."""
     print("family      misfit          epsilon  size    found  named")
-    for family, outcome in OUTCOMES.items():
-        model = tacit.glm(f"{outcome} ~ age + dose + ward", family=family, schema=SCHEMA)
+    for family in OUTCOMES:
+        fits = Fits(family)
         for misfit, words in MISFITS.items():
             if (family, misfit) in NOT_POSSIBLE:
                 continue
@@ -131,7 +177,7 @@ def power(tables: int) -> None:
                 found = named = 0
                 for seed in range(tables):
                     rng = np.random.default_rng(seed)
-                    check = checked(model, table(rng, size, misfit), epsilon, seed)
+                    check = fits.checked(table(rng, size, misfit), epsilon, seed)
                     seen = check.tests[0].adjusted < 0.05
                     found += seen
                     named += seen and words in check.finding
