@@ -73,9 +73,13 @@ class BinnedColumn:
         found: dict[int, list[str]] = {}
         for group, label in zip(self.groups, self.labels, strict=True):
             found.setdefault(group, []).append(label)
-        return tuple(
-            each[0] if len(each) == 1 else f"{each[0]} ... {each[-1]}" for each in found.values()
-        )
+        return tuple(self._joined(each) for each in found.values())
+
+    def _joined(self, labels: list[str]) -> str:
+        """One name for several bins beside each other."""
+        if len(labels) == 1 or not self.edges:
+            return " or ".join(labels)
+        return f"{labels[0].split(' to ')[0]} to {labels[-1].split(' to ')[-1]}"
 
 
 @dataclass(frozen=True)
