@@ -252,8 +252,9 @@ def test_the_score_of_a_comparison_costs_what_its_fits_do(tmp_path):
     assert plan.cost.epsilon <= 1
     fits = events.compose(*(each.mechanism.event for each in plan.plans))
     assert plan.event == fits
-    alone = cost(events.gaussian(plan.score_noise), budget)
-    assert alone.epsilon == pytest.approx(cost(fits, budget).epsilon, rel=1e-4)
+    more = tacit.Budget(2, 1e-6)
+    alone = cost(events.gaussian(plan.score_noise), more)
+    assert alone.epsilon == pytest.approx(cost(fits, more).epsilon, rel=1e-4)
     assert alone.epsilon > 0.98
     assert gaussian_noise(events.laplace(1.0)) is None
     assert gaussian_noise(events.sampled_gaussian(2.0, 0.5, 3)) is None
