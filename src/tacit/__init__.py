@@ -12,6 +12,8 @@
 - Methods: `Scoring`, `Variational`, `Barker`, `Langevin`, `Statistics` and `OneSample`; more in
   `tacit.methods`.
 - Federated inference: `tacit.federated`.
+- After a fit: `check` says what does not fit, in a `ModelCheck`; `score` gives the `Score` of kept rows; `compare` gives a
+  `Comparison` of models.
 - Results: `Plan`, `Posterior`, `PrivacyStatement`; `audit` tests a privacy claim.
 - Errors: `TacitError`, `BudgetError`.
 

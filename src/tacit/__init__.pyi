@@ -5,6 +5,7 @@ from . import models as models
 from .accounting.budget import Budget as Budget
 from .accounting.ledger import Ledger as Ledger
 from .api.audit import audit as audit
+from .api.check import check as check
 from .api.explore import explore as explore
 from .api.federated import federated_study as federated_study
 from .api.federated import fit_federated as fit_federated
@@ -12,10 +13,15 @@ from .api.fit import fit as fit
 from .api.fit import fit_without_privacy as fit_without_privacy
 from .api.forecast import forecast as forecast
 from .api.look import Look as Look
+from .api.model_check import ModelCheck as ModelCheck
 from .api.plan import Plan as Plan
 from .api.plan import plan as plan
 from .api.scales import private_scales as private_scales
 from .api.scenario import Scenario as Scenario
+from .api.score import Comparison as Comparison
+from .api.score import Score as Score
+from .api.score import compare as compare
+from .api.score import score as score
 from .api.sklearn import PrivateBayesClassifier as PrivateBayesClassifier
 from .api.sklearn import PrivateBayesRegressor as PrivateBayesRegressor
 from .api.tune import tune as tune

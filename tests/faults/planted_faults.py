@@ -24,6 +24,7 @@ EARLY = "privacy/test_early_stop.py::test_"
 STOPPED = "interfaces/test_stopped_fits.py::test_"
 TABLES = "inference/test_tables.py::test_"
 EXPLORED = "interfaces/test_explore.py::test_"
+CHECKED = "interfaces/test_model_check.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -1336,6 +1337,58 @@ _OF_TABLES = [
     ),
 ]
 
+_OF_CHECKS = [
+    fault(
+        "a check's noise is for a shorter vector",
+        "tacit.inference.model_checks:CheckRelease.clip",
+        "(1 + _CLIP_MARGIN)",
+        "(1 - 0.1)",
+        CHECKED + "no_unit_is_longer_than_the_clip",
+    ),
+    fault(
+        "scores of a check that are not bounded",
+        "tacit.inference.model_checks:unit_vector",
+        "jnp.maximum(jnp.linalg.norm(score), 1.0)",
+        "1.0",
+        CHECKED + "no_unit_is_longer_than_the_clip",
+    ),
+    fault(
+        "rows of a person that are added up in a check",
+        "tacit.inference.model_checks:unit_vector",
+        "share = usable / jnp.maximum(usable.sum(), 1)",
+        "share = usable * 1.0",
+        CHECKED + "no_unit_is_longer_than_the_clip",
+    ),
+    fault(
+        "rows that are scored and fitted",
+        "tacit.privacy.rows:Rows.split",
+        "(~own, ~coins[self._count :])",
+        "(own | True, ~coins[self._count :])",
+        CHECKED + "a_split_deals_every_unit_to_one_part_by_its_own_coin",
+    ),
+    fault(
+        "a split by position",
+        "tacit.privacy.rows:Rows.split",
+        "own = coins[: self._count]",
+        "own = np.arange(self._count) < share * self._count",
+        CHECKED + "a_split_deals_every_unit_to_one_part_by_its_own_coin",
+    ),
+    fault(
+        "a score with less noise than the fits beside it",
+        "tacit.api.score:gaussian_noise",
+        "1 / math.sqrt(precision)",
+        "0.9 / math.sqrt(precision)",
+        CHECKED + "the_score_of_a_comparison_costs_what_its_fits_do",
+    ),
+    fault(
+        "a score beside fits that are sampled, which is not charged",
+        "tacit.api.score:plan_compare",
+        "if not parallel:",
+        "if False:",
+        CHECKED + "fits_that_are_no_gaussian_sums_and_the_score_add_up",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -1353,6 +1406,7 @@ FAULTS = [
     *_OF_CHAINS,
     *_OF_STOPS,
     *_OF_TABLES,
+    *_OF_CHECKS,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {

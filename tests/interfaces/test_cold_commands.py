@@ -68,6 +68,9 @@ def run(folder, typed):
         ("fit vists.csv -s visits.yaml -f 'readmitted ~ age' --epsilon 1", "vists.csv"),
         ("fit new_patients.csv -s visits.yaml -f 'readmitted ~ age' --epsilon 1", "no column"),
         ("fit visits.csv -s visits.yaml -f 'readmitted ~ age +' --epsilon 1", "cannot be read"),
+        ("check run vists.csv --epsilon -1", "epsilon must be"),
+        ("compare vists.csv -s visits.yaml -f 'y ~ x' --epsilon -1", "epsilon must be"),
+        ("score run visits.csv --epsilon 1 --ledger nowhere.db", "no ledger at nowhere.db"),
         ("fit visits.csv -s vists.yaml -f 'readmitted ~ age' --epsilon 1", "cannot be read"),
     ],
 )

@@ -11,7 +11,7 @@ from tacit.cli import project
 from tacit.cli.main import main
 from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import SiteSettings, open_ledger
-from tacit.inference.held_out import ScoreRelease
+from tacit.inference.held_out import ScoreRange
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement
 
@@ -63,7 +63,7 @@ def log_densities(path):
 def test_a_score_is_the_mean_of_clipped_log_densities_and_is_charged(site, low):
     ledger = Ledger(SiteSettings.from_file(site).ledger)
     before, budget = len(ledger.charges), Budget(25, 1e-6)
-    found = held_out_score(site, a_posterior(), budget, ScoreRelease(low=low))
+    found = held_out_score(site, a_posterior(), budget, ScoreRange(low=low))
     values = np.clip(log_densities(site), low, 0)
     assert abs(found.mean - values.mean()) < 6 * found.noise_sd
     assert found.noise_sd < 0.02
@@ -74,7 +74,7 @@ def test_a_score_is_the_mean_of_clipped_log_densities_and_is_charged(site, low):
 
 
 def test_too_few_rows_for_the_noise_are_said_to_be(site):
-    found = held_out_score(site, a_posterior(), Budget(0.01, 1e-7), ScoreRelease())
+    found = held_out_score(site, a_posterior(), Budget(0.01, 1e-7), ScoreRange())
     assert found.mean is None
     assert "too few" in str(found)
 
@@ -83,11 +83,11 @@ def test_nothing_is_charged_for_what_is_refused(site, tmp_path, capsys):
     ledger = Ledger(SiteSettings.from_file(site).ledger)
     before = len(ledger.charges)
     with pytest.raises(InvalidArgument, match="not the parameters of this study's model"):
-        held_out_score(site, a_posterior(np.zeros(2)), LARGE, ScoreRelease())
+        held_out_score(site, a_posterior(np.zeros(2)), LARGE, ScoreRange())
     with pytest.raises(BudgetError):
-        held_out_score(site, a_posterior(), Budget(100, 1e-6), ScoreRelease())
+        held_out_score(site, a_posterior(), Budget(100, 1e-6), ScoreRange())
     with pytest.raises(InvalidArgument, match="lower to a higher"):
-        ScoreRelease(low=0.0, high=0.0)
+        ScoreRange(low=0.0, high=0.0)
     plain = site.with_name("plain.toml")
     plain.write_text(site.read_text().replace("held_out =", "# held_out ="))
     a_posterior().save(tmp_path / "posterior.nc")

@@ -409,6 +409,34 @@ def by_command(*options, formula="yes ~ age + ward", schema=SCHEMA):
     return fit
 
 
+def around_a_fit(schema):
+    """A check and a score of a posterior, and a comparison, on one ledger."""
+
+    def use(frame, folder):
+        book = folder / "book.db"
+        ledger = tacit.Ledger.new(book, total=tacit.Budget(9, 1e-3), unit=schema.unit)
+        given = {"budget": BUDGET, "ledger": ledger}
+        model = tacit.glm("yes ~ age + ward", schema=schema)
+        post = tacit.fit(model, frame, method=tacit.Scoring(**SHORT, check_count=False), **given)
+        check = tacit.check(post, frame, by=["age", "money"], **given)
+        check.report(folder / "check")
+        score = post.score(frame, **given)
+        models = [model, tacit.glm("yes ~ age", schema=schema)]
+        compared = tacit.compare(models, frame, **given, progress=False)
+        found = {
+            "check": str(check) + repr(check) + check.to_json(),
+            "score": str(score) + repr(score) + score.to_json(),
+            "comparison": str(compared) + repr(compared) + compared.to_json(),
+            "posteriors": [plain(each) for each in compared.posteriors.values()],
+            "ledger": repr(ledger.charges) + repr(ledger.left),
+        }
+        for each in folder.glob("book.db*"):
+            each.unlink()
+        return found
+
+    return use
+
+
 RATE = tacit.Model(
     parameters={"w": Parameter((1,))},
     log_prior=lambda p: -0.5 * jnp.sum(p["w"] ** 2),
@@ -433,6 +461,8 @@ ESTIMATED = {"epsilon": 2.0, "delta": 1e-5}
 FITS = {
     "default": (by_formula(tacit.Scoring(**SHORT)), NEIGHBOURS),
     "default, of people": (by_formula(tacit.Scoring(**SHORT), schema=PEOPLE), OF_PEOPLE),
+    "check, score and comparison": (around_a_fit(SCHEMA), NEIGHBOURS),
+    "check, score and comparison, of people": (around_a_fit(PEOPLE), OF_PEOPLE),
     "variational": (by_formula(tacit.Variational(**SHORT)), NEIGHBOURS),
     "variational, NumPyro": (
         functools.partial(fitted, in_numpyro, tacit.Variational(**SHORT)),

@@ -19,7 +19,8 @@ from tacit._format import is_watched, progress_bar
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
-from tacit.api.plan import check_ledger, fit_assumptions
+from tacit.api.plan import fit_assumptions
+from tacit.api.release import run_release
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -38,7 +39,7 @@ from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.targets import ConjugateTarget, Target
-from tacit.inference.held_out import HeldOutScore, ScoreRelease, gaussian_draws
+from tacit.inference.held_out import HeldOutScore, ScoreRange, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
@@ -387,7 +388,7 @@ def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribu
 
 
 def held_out_score(
-    path: Path, posterior: Posterior, budget: Budget, release: ScoreRelease
+    path: Path, posterior: Posterior, budget: Budget, own: ScoreRange
 ) -> HeldOutScore:
     """Releases how well a posterior predicts the held-out rows of a site, and charges the site's ledger.
 
@@ -395,7 +396,7 @@ def held_out_score(
         path: The settings of the site, whose ``held_out`` names a file of rows that were not fitted.
         posterior: The result of the study.
         budget: What the release may cost, under the ledger's adjacency. It is charged every time.
-        release: The range of scores.
+        own: The range of log densities.
 
     Returns:
         The score.
@@ -426,8 +427,17 @@ def held_out_score(
     draws = gaussian_draws(mean, covariance)
     ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
     budget = replace(budget, adjacency=ledger.total.adjacency)
-    plan = release.calibrate(budget)
-    rows = study.read(settings.held_out)
-    check_ledger(ledger, [budget], [rows])
-    ledger.charge(plan.event, budget, label=f"held-out score of run {study.run}")
-    return release.run(rows, plan, model, draws)
+    release = ScoreRelease(models=(model,), vectors=(draws,), range=own, middle=own.high)
+    mechanism = release.calibrate(budget)
+    released, _ = run_release(
+        release,
+        study.read(settings.held_out),
+        mechanism,
+        budget,
+        schema=None,
+        public=("the result of the study", "the range of log densities"),
+        assumption="the held-out rows were not fitted",
+        label=f"held-out score of run {study.run}",
+        ledger=ledger,
+    )
+    return release.found(released, mechanism.noise_std).log_density()

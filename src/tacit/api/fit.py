@@ -154,7 +154,7 @@ def fit(
         except KeyboardInterrupt as error:
             if not opened.is_charged:
                 raise
-            raise _interrupted([plan.statement(gate, opened.receipt())], opened.hint) from error
+            raise interrupted([plan.statement(gate, opened.receipt())], opened.hint) from error
         return opened.finish(posterior)
 
 
@@ -232,7 +232,7 @@ def fit_many(
                 found.append(_planned_posterior(plan, result, plan.statement(gate, receipt)))
     except KeyboardInterrupt as error:
         spent = [plan.statement(gate, receipt) for plan, gate, receipt in charged]
-        raise _interrupted(spent) from error
+        raise interrupted(spent) from error
     if stops := [run.stop for run in runs if run.stop is not None]:
         stops[0].posteriors = found
         raise stops[0]
@@ -338,6 +338,26 @@ def _run_method(plan: Plan, gate: Gate, randomness: Randomness, *, progress: boo
         return plan.method.run(plan.model, gate, key, report_progress)
 
 
+def run_plan(
+    plan: Plan,
+    gate: Gate,
+    randomness: Randomness,
+    statement: PrivacyStatement,
+    *,
+    progress: bool,
+) -> Posterior:
+    """A fit that was charged as a part of something larger, whose statement it gets.
+
+    Raises:
+        Interrupted: If the fit was interrupted.
+    """
+    try:
+        found = _run_method(plan, gate, randomness, progress=progress)
+    except KeyboardInterrupt as error:
+        raise interrupted([statement]) from error
+    return _planned_posterior(plan, found, statement)
+
+
 def _planned_posterior(plan: Plan, found: MethodResult, statement: PrivacyStatement) -> Posterior:
     """What was found, with what the plan says about it."""
     # The first process has computed the forecast before; in the others it would only take time.
@@ -348,7 +368,7 @@ def _planned_posterior(plan: Plan, found: MethodResult, statement: PrivacyStatem
     return replace(posterior, expected=expected, fitted_by=plan.method_lines())
 
 
-def _interrupted(spent: Sequence[PrivacyStatement], hint: str = "") -> Interrupted:
+def interrupted(spent: Sequence[PrivacyStatement], hint: str = "") -> Interrupted:
     """The error of a fit that was interrupted after its charge."""
     statements = "\n\n".join(map(str, spent))
     return Interrupted(

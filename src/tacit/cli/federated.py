@@ -201,8 +201,8 @@ def score(
     """
     from tacit.accounting import Budget
     from tacit.api.federated import held_out_score
-    from tacit.inference.held_out import ScoreRelease
+    from tacit.inference.held_out import ScoreRange
     from tacit.results.posterior import Posterior
 
-    release = ScoreRelease(low=low, high=high)
-    typer.echo(held_out_score(settings, Posterior.load(posterior), Budget(epsilon, delta), release))
+    own = ScoreRange(low=low, high=high)
+    typer.echo(held_out_score(settings, Posterior.load(posterior), Budget(epsilon, delta), own))

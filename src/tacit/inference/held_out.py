@@ -1,13 +1,22 @@
-"""How well a posterior predicts rows that were not used for it, by one noisy sum."""
+"""How well posteriors predict rows that were not used for them, by one noisy sum.
+
+A unit adds numbers z, each between -1 and 1, and their products: how far its log density under the first posterior is from
+a public middle, how far that under each other posterior is from the first, and, where outcomes are levels or numbers,
+whether the likeliest level is right, or squared errors. Differences between posteriors are paired, and smaller than the
+log densities, so that they are known better.
+"""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from tacit import _validate
 from tacit._typing import ArrayTree, Floats
@@ -15,35 +24,47 @@ from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
 from tacit.inference.method import no_inputs
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.gate import Gate, run
+from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
-from tacit.privacy.rows import Rows
 from tacit.privacy.trace import Step
 
 # The number of posterior draws that a density is averaged over.
 _NUM_DRAWS = 32
-# The most units that a sum can add up without wrapping around.
-_BATCH_BOUND = 2**31
-# A unit adds a one, its score and the score's square, each at most one.
-_RELEASE_SIZE = 3
+# The most units that a sum can add up without wrapping around, and by how much a unit's vector is shorter than the clip.
+_BATCH_BOUND, _CLIP_MARGIN = 2**31, 2.0**-12
 # If the noisy number of units is below so many standard deviations of its noise, no score is reported.
 _MIN_COUNT_TO_NOISE = 5.0
+# The same of the variance of the outcome, for R2.
+_MIN_VARIANCE_TO_NOISE = 6.0
+# What is scored beside the log density: whether levels are right, squared errors of numbers, or nothing.
+Measure = Literal["accuracy", "r2"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutScore:
-    """A released score and how far off it may be. It follows from released and public values.
+    """A released number and how far off it may be. It follows from released and public values.
 
     Args:
-        mean: The mean log density per row, clipped to the range of the release; None if there are too
-            few rows for the noise.
-        noise_sd: The standard deviation that the noise gives the mean.
-        rows_sd: The standard deviation of the mean over held-out rows, estimated.
+        mean: The number, such as the mean log density per row; None if there are too few rows for the noise.
+        noise_sd: The standard deviation that the noise gives it.
+        rows_sd: Its standard deviation over held-out rows, estimated.
     """
 
     mean: float | None
     noise_sd: float
     rows_sd: float
+
+    @property
+    def sd(self) -> float:
+        """Its standard deviation by both."""
+        return math.hypot(self.noise_sd, self.rows_sd)
+
+    def interval(self, level: float = 0.9) -> tuple[float, float]:
+        """An interval that contains noise and sampling; infinite if nothing can be told."""
+        if self.mean is None:
+            return -math.inf, math.inf
+        half = float(ndtri((1 + level) / 2)) * self.sd
+        return self.mean - half, self.mean + half
 
     def __str__(self) -> str:
         if self.mean is None:
@@ -55,15 +76,12 @@ class HeldOutScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreRelease:
-    """What a release of a score does, all of it public.
-
-    A unit's score is the log of the posterior's mean density of its rows, divided by their number, clipped
-    to a range.
+class ScoreRange:
+    """The range of log densities, which is public.
 
     Args:
-        low: Scores below this count as this.
-        high: Scores above this count as this. Log probabilities are at most 0.
+        low: Log densities below this count as this.
+        high: Log densities above this count as this. Log probabilities are at most 0.
     """
 
     low: float = -5.0
@@ -75,45 +93,103 @@ class ScoreRelease:
         if self.low >= self.high:
             raise InvalidArgument("The range of scores must go from a lower to a higher number.")
 
-    def calibrate(self, budget: Budget) -> NoisySums:
-        """One noisy sum, with the noise that a budget asks for."""
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreRelease:
+    """What a release of scores asks, all of it public.
+
+    A unit's score is the log of the posterior's mean density of its rows, divided by their number.
+
+    Args:
+        models: The models.
+        vectors: Draws of each posterior, unconstrained.
+        range: The range of log densities under the first model.
+        middle: Where these are measured from.
+        spans: For every other model, the largest difference of a log density from the first model's.
+        measure: What else is scored.
+        centres: The posterior mean of each model, for this measure.
+        outcome: For ``"r2"``, the middle of outcomes, half their range, and the largest error.
+    """
+
+    models: tuple[UnitModel, ...]
+    vectors: tuple[Floats, ...]
+    range: ScoreRange
+    middle: float
+    spans: tuple[float, ...] = ()
+    measure: Measure | None = None
+    centres: tuple[Floats, ...] = ()
+    outcome: tuple[float, float, float] = (0.0, 1.0, 1.0)
+
+    @property
+    def size(self) -> int:
+        """How many numbers a unit's scores are."""
+        own = 0 if self.measure is None else len(self.models)
+        return len(self.models) + own + 2 * (self.measure == "r2")
+
+    @property
+    def product_weight(self) -> float:
+        """What products are multiplied with, so that they are not longer than the numbers themselves."""
+        return 1 / math.sqrt(2 * self.size)
+
+    @property
+    def clip(self) -> float:
+        """The norm of a unit's vector, at most. [held-out-score]"""
+        square = 1 + self.size + (self.product_weight * self.size) ** 2
+        return math.sqrt(square) * (1 + _CLIP_MARGIN)
+
+    def mechanism(self, noise_multiplier: float) -> NoisySums:
+        """One noisy sum, with this noise."""
         return NoisySums(
             sampling_rate=1.0,
             num_steps=1,
-            clip=math.sqrt(_RELEASE_SIZE),
-            noise_multiplier=calibrate.noise_multiplier(budget, num_steps=1),
-            dimension=_RELEASE_SIZE,
+            clip=self.clip,
+            noise_multiplier=noise_multiplier,
+            dimension=1 + self.size + self.size * (self.size + 1) // 2,
             batch_bound=_BATCH_BOUND,
         )
 
-    def run(self, rows: Rows, plan: NoisySums, model: UnitModel, vectors: Floats) -> HeldOutScore:
-        """The score of a posterior, from what the gate releases. [held-out-score]
+    def calibrate(self, budget: Budget) -> NoisySums:
+        """One noisy sum, with the noise that a budget asks for."""
+        return self.mechanism(calibrate.noise_multiplier(budget, num_steps=1))
+
+    def question(self) -> "ScoreQuestion":
+        """What the release is given, as arrays."""
+        return ScoreQuestion(
+            tuple(jnp.asarray(each, jnp.float32) for each in self.vectors),
+            tuple(jnp.asarray(each, jnp.float32) for each in self.centres),
+            jnp.asarray([self.range.low, self.range.high, self.middle], jnp.float32),
+            jnp.asarray(self.spans, jnp.float32),
+            jnp.asarray(self.outcome, jnp.float32),
+            jnp.float32(self.product_weight),
+            tuple(jax.tree.map(jnp.asarray, each.constants) for each in self.models),
+        )
+
+    def check(self, gate: Gate) -> None:
+        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
+        check(self._step, self.question(), no_inputs(0, 1)[0], gate)
+
+    def run(self, gate: Gate) -> Floats:
+        """The sums with their noise, from what the gate releases."""
+        _, released = run(gate, self._step, self.question(), no_inputs)
+        return np.asarray(released[0], np.float64)
+
+    @property
+    def _step(self) -> Step:
+        return _score_step(self.models, self.measure)
+
+    def found(self, released: Floats, noise: float) -> "ScoreSums":
+        """The released vector, taken apart.
 
         Args:
-            rows: The held-out rows.
-            plan: The release, as charged.
-            model: The model.
-            vectors: Public draws of the posterior, unconstrained.
-
-        Returns:
-            The score.
+            released: The noisy sum.
+            noise: The standard deviation of the noise in every number.
         """
-        constants = jax.tree.map(jnp.asarray, model.constants)
-        given = (jnp.asarray(vectors, jnp.float32), jnp.array([self.low, self.high]), constants)
-        _, released = run(Gate(rows, plan), _score_step(model), given, no_inputs)
-        return self._told(np.asarray(released[0], np.float64), plan.noise_std)
-
-    def _told(self, released: Floats, noise: float) -> HeldOutScore:
-        count, total, squares = released
-        if count < _MIN_COUNT_TO_NOISE * noise:
-            return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
-        width, mean = self.high - self.low, min(max(total / count, 0.0), 1.0)
-        spread = max(squares / count - mean**2, 0.0)
-        return HeldOutScore(
-            mean=self.low + width * mean,
-            noise_sd=width * noise * math.sqrt(1 + mean**2) / count,
-            rows_sd=width * math.sqrt(spread / count),
-        )
+        products = np.zeros((self.size, self.size))
+        rows, columns = np.triu_indices(self.size)
+        packed = released[1 + self.size :] / self.product_weight
+        products[rows, columns] = np.where(rows == columns, packed, packed / math.sqrt(2))
+        products = products + np.triu(products, 1).T
+        return ScoreSums(self, float(released[0]), released[1 : 1 + self.size], products, noise)
 
 
 def gaussian_draws(mean: NDArray[np.floating], covariance: NDArray[np.floating]) -> Floats:
@@ -121,26 +197,180 @@ def gaussian_draws(mean: NDArray[np.floating], covariance: NDArray[np.floating])
     return np.random.default_rng(0).multivariate_normal(mean, covariance, _NUM_DRAWS)
 
 
-# Draws of the posterior, the range of scores, and the constants of the model.
-Given = tuple[jax.Array, jax.Array, ArrayTree]
+class ScoreQuestion(NamedTuple):
+    """What a unit's scores depend on beside its rows. All of it is public."""
+
+    vectors: tuple[jax.Array, ...]
+    centres: tuple[jax.Array, ...]
+    edges: jax.Array
+    spans: jax.Array
+    outcome: jax.Array
+    product_weight: jax.Array
+    constants: tuple[ArrayTree, ...]
 
 
-@lru_cache(maxsize=8)
-def _score_step(model: UnitModel) -> Step:
-    def score(given: Given, rows: Row, present: jax.Array) -> jax.Array:
-        vectors, edges, constants = given
+@lru_cache(maxsize=16)
+def _score_step(models: tuple[UnitModel, ...], measure: Measure | None) -> Step:
+    def contribution(given: ScoreQuestion, rows: Row, present: jax.Array) -> jax.Array:
+        """What one unit adds: numbers between -1 and 1, and their products. [held-out-score]"""
+        each = zip(models, given.vectors, given.constants, strict=True)
+        logs = [log_density(model)(v, rows, present, constants) for model, v, constants in each]
+        low, high, middle = given.edges
+        first = (jnp.clip(logs[0], low, high) - middle) / jnp.maximum(high - middle, middle - low)
+        found = [first[None]]
+        if len(models) > 1:
+            found.append(jnp.clip((jnp.stack(logs[1:]) - logs[0]) / given.spans, -1, 1))
+        if measure is not None:
+            found.append(_point_scores(models, measure, given, rows, present))
+        numbers = jnp.concatenate(found)
+        numbers = jnp.clip(jnp.where(jnp.isnan(numbers), 0.0, numbers), -1, 1) * present.any()
+        left, right = np.triu_indices(len(numbers))
+        # So that the products are as long as their matrix is.
+        factors = np.where(left == right, 1.0, math.sqrt(2)).astype(np.float32)
+        products = numbers[left] * numbers[right] * factors * given.product_weight
+        return jnp.concatenate([jnp.ones(1) * present.any(), numbers, products])
 
-        def density(vector: jax.Array) -> jax.Array:
-            return model.log_likelihood(vector, rows, present, constants)
-
-        logs = jax.vmap(density)(vectors)
-        mean = jax.nn.logsumexp(logs) - math.log(_NUM_DRAWS)
-        each = mean / jnp.maximum(present.sum(), 1)
-        share = jnp.clip((each - edges[0]) / (edges[1] - edges[0]), 0, 1)
-        share = jnp.where(jnp.isnan(share), 0, share)
-        return jnp.stack([jnp.ones(()), share, share**2]) * present.any()
-
-    def step(state: Given, _: jax.Array, release: Release) -> tuple[Given, jax.Array]:
-        return state, release.noisy_sum(score, state)
+    def step(
+        state: ScoreQuestion, _: jax.Array, release: Release
+    ) -> tuple[ScoreQuestion, jax.Array]:
+        return state, release.noisy_sum(contribution, state)
 
     return step
+
+
+def log_density(model: UnitModel) -> Callable[..., jax.Array]:
+    """The log of the mean density of a unit's rows over draws, per row; of rows' own outcomes or drawn ones."""
+
+    def density(
+        vectors: jax.Array,
+        rows: Row,
+        present: jax.Array,
+        constants: ArrayTree,
+        outcomes: object = None,
+    ) -> jax.Array:
+        def one(vector: jax.Array) -> jax.Array:
+            return model.log_likelihood(vector, rows, present, constants, outcomes)
+
+        mean = jax.nn.logsumexp(jax.vmap(one)(vectors)) - math.log(len(vectors))
+        return mean / jnp.maximum(present.sum(), 1)
+
+    return density
+
+
+def _point_scores(
+    models: Sequence[UnitModel],
+    measure: Measure,
+    given: ScoreQuestion,
+    rows: Row,
+    present: jax.Array,
+) -> jax.Array:
+    """Of each model, the share of a unit's rows whose level is right, or squared errors; then outcomes and their squares."""
+    share = present / jnp.maximum(present.sum(), 1)
+    centre, reach, error = given.outcome
+    found, value = [], jnp.zeros(len(present))
+    for model, theta, constants in zip(models, given.centres, given.constants, strict=True):
+        place = model.place
+        assert place is not None
+        at = jax.vmap(lambda row, place=place, theta=theta, c=constants: place(theta, row, c))(
+            dict(rows)
+        )
+        value = at.value
+        if measure == "accuracy":
+            each = (value == at.likely) * 1.0
+        else:
+            each = jnp.clip((value - at.predicted) / error, -1, 1) ** 2
+        found.append(share @ jnp.where(present, each, 0.0))
+    if measure == "r2":
+        scaled = jnp.where(present, jnp.clip((value - centre) / reach, -1, 1), 0.0)
+        found += [share @ scaled, share @ scaled**2]
+    return jnp.stack(found)
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """What a release of scores found, and what follows.
+
+    Args:
+        release: What was asked.
+        count: The number of units, noisy.
+        numbers: The sums of the units' numbers.
+        products: The sums of their products.
+        noise: The standard deviation of the noise in every number.
+    """
+
+    release: ScoreRelease
+    count: float
+    numbers: Floats
+    products: Floats
+    noise: float
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there are enough units for the noise to tell anything."""
+        return self.count >= _MIN_COUNT_TO_NOISE * self.noise
+
+    @cached_property
+    def means(self) -> Floats:
+        """Means of the units' numbers."""
+        return np.asarray(np.clip(self.numbers / max(self.count, 1.0), -1, 1))
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """The covariance of the units' numbers."""
+        found = self.products / max(self.count, 1.0) - np.outer(self.means, self.means)
+        values, vectors = np.linalg.eigh(found)
+        return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+    def combination(self, by: Floats, start: float = 0.0) -> HeldOutScore:
+        """A linear function of the means."""
+        if not self.is_enough:
+            return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
+        mean = float(by @ self.means)
+        return HeldOutScore(
+            mean=start + mean,
+            noise_sd=self.noise * math.sqrt(float(by @ by) + mean**2) / self.count,
+            rows_sd=math.sqrt(max(float(by @ self.covariance @ by), 0.0) / self.count),
+        )
+
+    def _log_density(self, model: int) -> Floats:
+        """What the log density under a model is multiplied together from."""
+        found, release = np.zeros(self.release.size), self.release
+        middle = release.middle
+        found[0] = max(release.range.high - middle, middle - release.range.low)
+        if model:
+            found[model] = release.spans[model - 1]
+        return found
+
+    def log_density(self, model: int = 0) -> HeldOutScore:
+        """The mean log density per row under a model."""
+        return self.combination(self._log_density(model), self.release.middle)
+
+    def difference(self, first: int, second: int) -> HeldOutScore:
+        """By how much the mean log density under one model is higher than that under another, from the same rows."""
+        return self.combination(self._log_density(first) - self._log_density(second))
+
+    def point(self, model: int = 0) -> HeldOutScore:
+        """The accuracy or R2 of a model."""
+        release, by = self.release, np.zeros(self.release.size)
+        own = len(release.models) + model
+        if release.measure == "accuracy":
+            by[own] = 1.0
+            return self.combination(by)
+        centre = 2 * len(release.models)
+        _, reach, largest = release.outcome
+        error = float(self.means[own]) * largest**2
+        middle, square = self.means[centre : centre + 2]
+        variance = reach**2 * float(square - middle**2)
+        if (
+            not self.is_enough
+            or variance <= _MIN_VARIANCE_TO_NOISE * reach**2 * self.noise / self.count
+        ):
+            return HeldOutScore(mean=None, noise_sd=math.inf, rows_sd=math.inf)
+        # The derivative of 1 - error / variance.
+        by[own] = -(largest**2) / variance
+        by[centre] = -2 * middle * reach**2 * error / variance**2
+        by[centre + 1] = reach**2 * error / variance**2
+        found = self.combination(by)
+        return HeldOutScore(
+            mean=1 - error / variance, noise_sd=found.noise_sd, rows_sd=found.rows_sd
+        )

@@ -63,6 +63,25 @@ class Prediction(NamedTuple):
     logit: jax.Array | None
 
 
+class Place(NamedTuple):
+    """Where the outcome of a row lies in its distribution.
+
+    Attributes:
+        below: The probability of an outcome that is lower.
+        until: The probability of this outcome or a lower one. Of a censored outcome, the two are the probabilities up to the
+            ends of what is known.
+        predicted: The mean, where it is known; of levels, that of their places.
+        value: The outcome as a number; NaN for a censored time.
+        likely: The likeliest level; NaN if outcomes are numbers.
+    """
+
+    below: jax.Array
+    until: jax.Array
+    predicted: jax.Array
+    value: jax.Array
+    likely: jax.Array
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UnitModel:
     """A model as inference takes it: log densities of one unconstrained vector, unit by unit.
@@ -90,6 +109,8 @@ class UnitModel:
             no direct way.
         predict: ``predict(key, parameters, row, constants)``: a `Prediction` of each outcome of a
             new row, by name; None if the model has no rule for new rows.
+        place: ``place(vector, row, constants, outcomes=None)``: the `Place` of a row's outcome, or of ``outcomes``, in
+            its distribution; None if the model has no distribution functions.
         predictors: Columns that a prediction needs.
         dummy_row: A dummy row, whose values fill the other columns.
         constants: Public arrays.
@@ -116,6 +137,7 @@ class UnitModel:
     simulate: Callable[..., Mapping[str, jax.Array]] | None
     sample_prior: Callable[[jax.Array], jax.Array] | None = None
     predict: Callable[..., dict[str, Prediction]] | None = None
+    place: Callable[..., Place] | None = None
     predictors: tuple[str, ...] = ()
     dummy_row: Mapping[str, ArrayLike] = field(default_factory=dict)
     constants: ArrayTree = None

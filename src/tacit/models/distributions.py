@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import betainc, gammaincc
 from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, biject_to, constraints
@@ -204,6 +205,61 @@ def distribution_mean(fn: dist.Distribution) -> jax.Array | None:
         return jnp.broadcast_to(fn.mean, shape).astype(jnp.float32)
     except NotImplementedError:
         return None
+
+
+def outcome_interval(fn: dist.Distribution, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The probability of a lower value, and of this value or a lower one.
+
+    For a continuous distribution the two are equal; of a censored time, they are the probabilities up to the ends of what is
+    known, so that a time within them is as likely to be anywhere between. Values that were moved to bounds are like that, too.
+
+    Raises:
+        NotImplementedError: If the distribution function is not known.
+    """
+    base = unwrap_distribution(fn)
+    if isinstance(base, CensoredTimes):
+        ended = jnp.isinf(value[..., 1])
+        after, until = value[..., 0], jnp.where(ended, base.bounds[1], value[..., 1])
+        low, high = (-jnp.expm1(-base.times.cumulative_hazard(each)) for each in (after, until))
+        return low, jnp.where(ended, 1.0, high)
+    if isinstance(base, ClippedDraws):
+        low, high = outcome_interval(base.base, value)
+        return jnp.where(value <= base.low, 0.0, low), jnp.where(value >= base.high, 1.0, high)
+    if isinstance(base, dist.CategoricalLogits | dist.CategoricalProbs):
+        levels = jnp.arange(base.probs.shape[-1])
+        own = jnp.asarray(value)[..., None]
+        return tuple(  # type: ignore[return-value]  # two
+            jnp.where(chosen, base.probs, 0.0).sum(axis=-1)
+            for chosen in (levels < own, levels <= own)
+        )
+    if fn.event_shape:
+        raise NotImplementedError
+    if base.support.is_discrete:
+        return _discrete_cdf(base, jnp.asarray(value) - 1), _discrete_cdf(base, jnp.asarray(value))
+    found = jnp.asarray(base.cdf(value))
+    return found, found
+
+
+def _discrete_cdf(fn: dist.Distribution, value: jax.Array) -> jax.Array:
+    """The probability of a whole number or a lower one."""
+    if isinstance(fn, dist.BernoulliLogits | dist.BernoulliProbs):
+        return jnp.where(value < 0, 0.0, jnp.where(value < 1, 1 - fn.probs, 1.0))
+    if isinstance(fn, dist.ZeroInflatedProbs | dist.ZeroInflatedLogits):
+        gate = fn.gate if isinstance(fn, dist.ZeroInflatedProbs) else jax.nn.sigmoid(fn.gate_logits)
+        inside = gate + (1 - gate) * _discrete_cdf(unwrap_distribution(fn.base_dist), value)
+        return jnp.where(value < 0, 0.0, inside)
+    count = jnp.maximum(jnp.asarray(value, jnp.float32), 0.0)
+    if isinstance(fn, dist.BinomialLogits | dist.BinomialProbs):
+        fewer = jnp.minimum(count, fn.total_count - 1.0)
+        inside = betainc(jnp.maximum(fn.total_count - fewer, 0.5), fewer + 1, 1 - fn.probs)
+        inside = jnp.where(count >= fn.total_count, 1.0, inside)
+    elif isinstance(fn, dist.Poisson):
+        inside = gammaincc(count + 1, fn.rate)
+    elif isinstance(fn, dist.GammaPoisson):
+        inside = betainc(fn.concentration, count + 1, fn.rate / (1 + fn.rate))
+    else:
+        raise NotImplementedError
+    return jnp.where(jnp.asarray(value) < 0, 0.0, inside)
 
 
 # Distributions whose density is not that of what they draw, or that draw nothing random.

@@ -27,6 +27,7 @@ from tacit.models.base import (
     Labels,
     Outcomes,
     Parameters,
+    Place,
     Prediction,
     PublicArrays,
     Row,
@@ -36,7 +37,12 @@ from tacit.models.base import (
     check_start_names,
     sum_over_rows,
 )
-from tacit.models.distributions import distribution_logit, distribution_mean, fast_sample
+from tacit.models.distributions import (
+    distribution_logit,
+    distribution_mean,
+    fast_sample,
+    outcome_interval,
+)
 from tacit.models.interpretation import Interpretation
 from tacit.models.jax_model import AdaptedModel
 from tacit.models.random_effects import RandomEffect, integrate_out
@@ -255,6 +261,7 @@ class NumPyroModel(AdaptedModel):
             constants=self.constants,
             sample_prior=self.sample_prior,
             predict=self.predict,
+            place=_keep_trace(self.place),
             has_person_effects=bool(self.person_effects),
             user_functions=(self.function,),
         )
@@ -585,6 +592,47 @@ class NumPyroModel(AdaptedModel):
             for name, values in found.items()
         }
 
+    def place(
+        self,
+        vector: jax.Array,
+        row: Row,
+        constants: ArrayTree = None,
+        outcomes: Outcomes = None,
+    ) -> Place:
+        """The place of a row's outcome in its distribution, with effects of the row and its person integrated out.
+
+        Raises:
+            InvalidArgument: If the row has several outcomes, or one whose distribution function is not known.
+        """
+        table = self.single_row_table(row)
+
+        def observe(message: Message) -> jax.Array:
+            own: jax.Array = message["value"]
+            return own if outcomes is None else outcomes.get(message["name"], own)
+
+        def at(point: jax.Array | None) -> tuple[Place, jax.Array]:
+            latent = self.with_effects(self.parameters(vector), split_point(self.effects, point))
+            sites = self.run(table, constants, latent, observe=observe)
+            seen = [each for each in sites.values() if each.observed and self.is_local(each)]
+            named = [s for s in seen if self.outcomes is None or s.name in self.outcomes]
+            if len(named) != 1:
+                raise InvalidArgument("A check needs a model with one outcome in each row.")
+            chosen = [each for each in self.effects if each.values is not None]
+            weight = sum((sites[e.name].log_prob().sum() for e in chosen), start=jnp.zeros(()))
+            return _place_of(named[0]), weight
+
+        if not self.effects:
+            return at(None)[0]
+
+        def integrated(which: int) -> jax.Array:
+            def log_of(point: jax.Array) -> jax.Array:
+                found, weight = at(point)
+                return jnp.log(jnp.clip(found[which], 1e-7, 1.0)) + weight
+
+            return jnp.clip(jnp.exp(integrate_out(log_of, self.effects, self.nodes)), 0.0, 1.0)
+
+        return at(None)[0]._replace(below=integrated(0), until=integrated(1))
+
     def _squeeze_plates(self, site: Site, value: jax.Array | None) -> jax.Array | None:
         """A value without the axes of the single row and person; None stays None."""
         if value is None:
@@ -593,6 +641,36 @@ class NumPyroModel(AdaptedModel):
         batch = len(site.distribution.batch_shape)
         axes = [batch + dim for name, dim in site.plates.items() if name in self.local_plates]
         return jnp.squeeze(value, axis=tuple(axes))
+
+
+def _place_of(site: Site) -> Place:
+    """The place of a single value in the distribution of its site."""
+    fn = site.distribution
+    assert fn is not None
+    try:
+        low, high = outcome_interval(fn, site.value)
+    except (AttributeError, NotImplementedError, ImportError):
+        raise InvalidArgument(
+            f"A check needs the distribution function of {site.name!r}, which is not known for {type(fn).__name__}."
+        ) from None
+    if jnp.size(low) != 1:
+        raise InvalidArgument(f"A check needs a single number for {site.name!r} in a row.")
+    mean, likely = distribution_mean(fn), jnp.full((), jnp.nan)
+    if mean is None:
+        mean = jnp.zeros(())
+    elif jnp.size(mean) > 1:  # probabilities of levels
+        likely = jnp.argmax(mean.ravel()).astype(jnp.float32)
+        mean = (mean.ravel() * jnp.arange(jnp.size(mean))).sum()
+    elif distribution_logit(fn) is not None:
+        likely = (jnp.reshape(mean, ()) > 0.5).astype(jnp.float32)
+    value = jnp.ravel(site.value)
+    return Place(
+        below=jnp.reshape(low, ()),
+        until=jnp.reshape(high, ()),
+        predicted=jnp.reshape(mean, ()),
+        value=value[0].astype(jnp.float32) if len(value) == 1 else jnp.full((), jnp.nan),
+        likely=likely,
+    )
 
 
 def _keep_trace(function: Callable[..., _T]) -> Callable[..., _T]:

@@ -8,7 +8,7 @@ out follows rules that look at one row, or at one person, alone.
 
 import hmac
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +19,9 @@ from tacit._typing import AnyArray, HostArray
 from tacit.data.people import MAX_ROWS_PER_PERSON, People
 from tacit.data.store import allocate, drop_pages, is_memmap
 from tacit.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tacit.privacy.noise import Randomness
 
 # Bytes that are digested at a time, which is what a map's pages may take in memory.
 _DIGEST_BYTES: Final = 2**25
@@ -135,6 +138,30 @@ class Rows:
     def from_units(cls, units: Units, unit: str) -> "Rows":
         """Units [units, rows of each, ...] that were grouped already; see `tacit.privacy.groups`."""
         return cls._of(units, unit)
+
+    def split(self, bits: "Randomness", share: float) -> tuple["Rows", "Rows"]:
+        """Deals the units to two parts by a secret coin of each. [split-coins]
+
+        Args:
+            bits: Where coins are from. Nothing else may be drawn from it.
+            share: The probability of the first part.
+
+        Returns:
+            The two parts. Which unit is in which must not leave, nor how many are.
+        """
+        words = bits.words(self._units) >> np.uint64(1)
+        coins = words < np.uint64(round(share * 2**63))
+        own = coins[: self._count]
+        parts = []
+        for chosen, silent in ((own, coins[self._count :]), (~own, ~coins[self._count :])):
+
+            def taken(values: HostArray, chosen: NDArray[np.bool_] = chosen) -> HostArray:
+                return values[chosen]
+
+            part = Rows._of(self._each_column(taken), self.unit, int(silent.sum()))
+            part.simulated = self.simulated
+            parts.append(part)
+        return parts[0], parts[1]
 
     @property
     def _count(self) -> int:

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+import tacit
 from tacit import _validate, results
 from tacit._html import render_template
 from tacit._typing import FloatArray
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from tacit import Score
     from tacit.models.base import UnitModel
     from tacit.results.predictive import PredictionKind
 
@@ -314,6 +316,18 @@ class Posterior(NamedDraws, MethodResult):
         from tacit.results import predictive  # it imports JAX
 
         return predictive.predict(self, data, kind, seed)
+
+    def score(self, data: TableLike, **settings: Any) -> "Score":
+        """Scores, within a privacy budget, how well the posterior predicts rows that were kept: see `tacit.score`.
+
+        Args:
+            data: The rows.
+            settings: A budget, a ledger and the other settings of `tacit.score`.
+
+        Returns:
+            The score.
+        """
+        return tacit.score(self, data, **settings)
 
     @property
     def model_draws(self) -> Mapping[str, FloatArray]:
