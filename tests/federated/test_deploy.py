@@ -128,12 +128,3 @@ def test_a_ledger_for_another_unit_is_refused(north):
     Ledger.new(people.ledger, total=north.total, unit="person")
     with pytest.raises(InvalidArgument, match="unit person"):
         OpenSite(people).answer(first_task(north))
-
-
-def test_more_rows_than_declared_are_said_at_the_site_and_are_no_refusal(tmp_path):
-    files = make_sites(tmp_path, "scored", scoring={"rows_bound": 29})
-    site = OpenSite(SiteSettings.from_file(files["north"]))  # it has 30 rows
-    with pytest.raises(InvalidArgument, match="more rows than the study's rows_bound of 29"):
-        site.check_readable()
-    task = site.study.server().tasks(NAMES)["north"]
-    assert len(site.answer(task).change) == site.study.prepared.work.size

@@ -60,6 +60,7 @@ def fit_federated(
     budget: Budget | Mapping[str, Budget] | None = None,
     family: str | None = None,
     method: PooledScoring | Partitioned | None = None,
+    size: int | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     run: str | None = None,
     seed: int | None = None,
@@ -83,6 +84,8 @@ def fit_federated(
         family: The family of a formula, as for `tacit.glm`.
         method: ``tacit.federated.PooledScoring()``, the default for models that it fits, or
             ``tacit.federated.Partitioned()``, the default for others.
+        size: About how many units the largest site has, if that is public. With more than about
+            100,000, sites look at a sample of their units in every round, as a fit of one table does.
         ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
             ledger.
         run: Name of the run. Repeating a run with the same name and settings gives the same answers
@@ -105,7 +108,7 @@ def fit_federated(
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
     model, declared = resolve_model(model, schema, family)
-    chosen, target = method_and_target(model, declared, method)
+    chosen, target = method_and_target(model, declared, method, size)
     if epsilon is not None or delta is not None:
         budget = choose_budget(budget, epsilon, delta)  # type: ignore[arg-type]  # refused if both
     budgets = _site_budgets(budget, chosen, data)
@@ -149,11 +152,21 @@ def _site_budgets(
 
 
 def method_and_target(
-    model: object, schema: Schema | None, method: PooledScoring | Partitioned | None
+    model: object,
+    schema: Schema | None,
+    method: PooledScoring | Partitioned | None,
+    size: int | None = None,
 ) -> tuple[FederatedMethod[Target], Target]:
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
     chosen = method or default_federated_method(given)
+    if size is not None:
+        if not isinstance(chosen, PooledScoring):
+            raise InvalidArgument(
+                "size is for PooledScoring(); of Optimised() set the sampling rate: "
+                "Optimised(variational=tacit.Variational(sampling_rate=...))."
+            )
+        chosen = chosen.for_size(size)
     target: Target = chosen.target(given)
     if isinstance(target, PooledTarget) and schema is not None:
         simulated = simulated_units(schema, model_columns(target.model, schema))
@@ -206,7 +219,7 @@ def federated_posterior(
     *,
     book: str = NO_LEDGER,
 ) -> FederatedPosterior:
-    """The posterior as draws, with a statement for each site.
+    """The posterior as draws, with a statement for each site of which an answer was used.
 
     Args:
         found: The result of the run.
@@ -223,17 +236,27 @@ def federated_posterior(
     statements = {
         name: _site_statement(cost, method, schema, units[name], book, seeded=seed is not None)
         for name, cost in found.costs.items()
+        if found.server.used[name]
     }
     fitted = method.fitted(target, found.server, 0 if seed is None else seed)
+    silent = [name for name in found.costs if name not in statements]
+    unused = (
+        f"No answer of {', '.join(silent)} was used, so there is no privacy statement for it: what it spent, if "
+        "anything, is in its own ledger."
+    )
     return FederatedPosterior(
-        **vars(fitted) | {"draws": to_table_units(fitted.draws, target.model.interpretation)},
+        **vars(fitted)
+        | {
+            "draws": to_table_units(fitted.draws, target.model.interpretation),
+            "messages": (*fitted.messages, *((unused,) if silent else ())),
+        },
         privacy=max(statements.values(), key=_spent_epsilon),
         model=target.model,
         schema=schema,
         labels=target.model.labels,
         interpretation=target.model.interpretation,
         sites=statements,
-        answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
+        answers={name: (found.server.used[name], method.num_rounds) for name in statements},
     )
 
 
@@ -284,6 +307,7 @@ def federated_study(
     budget: Budget | None = None,
     family: str | None = None,
     method: PooledScoring | Partitioned | None = None,
+    size: int | None = None,
     seed: int | None = None,
 ) -> Study[Target]:
     """Defines a federated study for a real deployment.
@@ -303,6 +327,7 @@ def federated_study(
         budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
         family: The family of a formula, as for `tacit.glm`.
         method: As of `tacit.fit_federated`.
+        size: As of `tacit.fit_federated`.
         seed: Makes the run reproducible. The result is then not private.
 
     Returns:
@@ -313,7 +338,7 @@ def federated_study(
     if found is None:
         raise InvalidArgument("A study needs schema=: the public facts about the columns.")
     declared = found
-    chosen, target = method_and_target(model, declared, method)
+    chosen, target = method_and_target(model, declared, method, size)
     names, example = tuple(sites), dummy_rows(target.model, declared, 1)
 
     def read(path: Path) -> Rows:

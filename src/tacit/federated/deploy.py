@@ -272,17 +272,8 @@ class OpenSite:
         _ = self._client
 
     def check_readable(self) -> None:
-        """Raises if the rows cannot be read, or are not of the study.
-
-        What it says is for the people of the site. That there are more rows than ``rows_bound`` must not
-        be told to the server, so that it is no reason to refuse a task.
-        """
-        rows, bound = self._read(), self.study.setting.rows_bound
-        if bound is not None and rows.is_longer_than(bound):
-            raise InvalidArgument(
-                f"There are more {rows.unit}s than the study's rows_bound of {bound}. The server would leave "
-                "the answers of this site out, after it has paid for them. Ask for a larger rows_bound."
-            )
+        """Raises if the rows cannot be read, or are not of the study."""
+        _ = self._read()
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""

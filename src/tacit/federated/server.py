@@ -34,8 +34,8 @@ ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
 _MAX_EMPTY_ROUNDS = 3
-# With more sites than this, their influence is not compared.
-MAX_COMPARED_SITES = 30
+# With more sites than this, a result says nothing of their influence: it takes too long.
+MAX_COMPARED_SITES = 100
 # A site whose rows move the posterior by more standard deviations than this is named.
 _NOTABLE_INFLUENCE = 3.0
 # The arrays of a state that all update rules have: kinds of numbers and dimensions.
@@ -324,27 +324,21 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
     return grids.pop()
 
 
-def influence_warnings(found: Mapping[str, float]) -> tuple[str, ...]:
-    """A sentence about the site with the most influence, if that is much."""
-    name = max(found, key=lambda each: found[each], default="")
-    if not name or found[name] < _NOTABLE_INFLUENCE:
-        return ()
+def influence_sentences(found: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is said of the influence of sites: warnings, and a line about how the posterior was fitted."""
+    if not found:
+        return (), ()
+    _LOG.info(
+        "Without one of the sites the posterior would move, in its standard deviations: %s.",
+        ", ".join(f"{name} {moved:.1f}" for name, moved in found.items()),
+    )
+    name = max(found, key=lambda each: found[each])
     moves = (
         f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations"
     )
-    return (f"{moves}; compare the sites' data, or leave it out.",)
-
-
-def log_influence(number: int, found: Mapping[str, float]) -> None:
-    """Logs which site moved the posterior most in a round."""
-    if len(found) > 1:
-        name = max(found, key=lambda each: found[each])
-        _LOG.info(
-            "Round %d: %s moved the posterior most, by %.1f standard deviations.",
-            number,
-            name,
-            found[name],
-        )
+    if found[name] < _NOTABLE_INFLUENCE:
+        return (), (f"{moves}; without any other site it would move less.",)
+    return (f"{moves}; compare the sites' data, or leave it out.",), ()
 
 
 def run_schedule(
