@@ -447,7 +447,7 @@ def other_terms(bench):
             "south",
             {"bounds": [[-6, 6], [-6, 6], [-30, 20]]},
             "other bounds",
-            "another schema (bounds",
+            "another schema",
         ),
         ("west", {"noise_sd": 0.25}, "another model", "another model or prior"),
         ("south", {"epsilon": 10}, "another budget", "another budget"),

@@ -10,9 +10,10 @@ from sites_on_disk import NAMES, make_sites
 from tacit import Budget, Ledger
 from tacit.errors import BudgetError, InvalidArgument, LedgerError
 from tacit.federated import Partitioned
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study, open_ledger
+from tacit.federated.deploy import OpenSite, load_study, open_ledger
 from tacit.federated.protocol import Session
 from tacit.federated.schemes import WithoutPrivacy
+from tacit.federated.settings import SiteSettings
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from flwr.simulation import run_simulation
 
-from tacit.federated.deploy import SiteSettings, load_study
+from tacit.federated.deploy import load_study
+from tacit.federated.settings import SiteSettings
 from tacit.federated.flower import client_app, server_app
 
 folder = Path(sys.argv[1])

@@ -13,10 +13,12 @@ from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit import Ledger
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated import flower_grid
+from tacit.federated.deploy import OpenSite, load_study
 from tacit.federated.flower import parse_nodes
 from tacit.federated.flower_grid import FlowerTransport, serve
 from tacit.federated.method import run_in_process
+from tacit.federated.settings import SiteSettings
 from tacit.federated.state import ServerStateFile
 
 
@@ -64,6 +66,32 @@ def test_a_run_that_every_site_refuses_ends_and_says_why(tmp_path):
     copy_study(tmp_path / "north", "statistics", NAMES, run="another", rounds=5)
     with pytest.raises(TacitError, match=r"3 consecutive rounds.*another run .*than south"):
         served({**files, "north": files["north"]}, FakeGrid({n: files[n] for n in NAMES[1:]}))
+
+
+@pytest.mark.parametrize("fault", ["other terms", "invalid settings"])
+def test_nobody_waits_for_a_site_that_refuses(tmp_path, fault, caplog):
+    files = make_sites(tmp_path, seed=3)
+    study = study_of(files)
+    if fault == "other terms":
+        copy_study(
+            tmp_path / "west", "statistics", NAMES, seed=3, bounds=[[-6, 6], [-6, 6], [-9, 9]]
+        )
+    else:
+        files["west"].write_text("name = 3")
+    server = serve(FakeGrid(files), study, timeout=60.0, patience=900.0)
+    assert server.used == {"north": 3, "south": 3, "west": 0}
+    assert flower_grid.time.monotonic() < 60  # by the server's clock
+    said = "another schema" if fault == "other terms" else "settings are invalid"
+    assert said in caplog.text
+
+
+def test_the_log_says_of_which_site_there_is_no_node(tmp_path, caplog):
+    files = make_sites(tmp_path, seed=3, rounds=1)
+    west = files.pop("west")
+    with caplog.at_level("INFO", "tacit"):
+        served({**files}, FakeGrid(files))
+    assert west.exists()
+    assert caplog.text.count("No node of west is connected") == 1
 
 
 class Spoiling(FakeGrid):

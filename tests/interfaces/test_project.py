@@ -22,9 +22,10 @@ from tacit.api.federated import site_part
 from tacit.cli import federated
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.deploy import OpenSite, load_study
 from tacit.federated.protocol import InProcess
 from tacit.federated.server import run_schedule
+from tacit.federated.settings import SiteSettings
 from tacit.results.posterior import Posterior
 
 DOCS = Path(__file__).parents[2] / "docs/federated.md"

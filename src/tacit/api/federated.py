@@ -24,7 +24,7 @@ from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_unit
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.deploy import SiteSettings, Study, load_study
+from tacit.federated.deploy import Study, load_study
 from tacit.federated.journal import read_run_progress
 from tacit.federated.method import (
     FederatedMethod,
@@ -37,6 +37,7 @@ from tacit.federated.pooled import PooledScoring, PooledTarget
 from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
+from tacit.federated.settings import SiteSettings
 from tacit.federated.targets import ConjugateTarget, Target
 from tacit.inference.held_out import HeldOutScore, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring

@@ -92,7 +92,8 @@ def open_(
     ],
 ) -> None:
     """Create the ledger of a site, with the budget of its settings. Do this once."""
-    from tacit.federated.deploy import SiteSettings, open_ledger
+    from tacit.federated.deploy import open_ledger
+    from tacit.federated.settings import SiteSettings
 
     for each in settings:
         ledger = open_ledger(SiteSettings.from_file(each))
@@ -128,9 +129,9 @@ def status(
     ] = Path(),
 ) -> None:
     """Show how far a run is: rounds, who answered, the time left, and what each site has spent."""
-    from tacit.cli import federated_tools
+    from tacit.cli import federated_status
 
-    typer.echo("\n\n".join(federated_tools.status(path)))
+    typer.echo("\n\n".join(federated_status.status(path)))
 
 
 @app.command()
@@ -141,8 +142,9 @@ def guard(
     ],
 ) -> None:
     """Answer for a site as a separate user, so that code shipped to the node cannot read rows."""
-    from tacit.federated.deploy import SiteSettings, WarmSite
+    from tacit.federated.deploy import WarmSite
     from tacit.federated.guard import Guard, answer_or_error
+    from tacit.federated.settings import SiteSettings
 
     held = SiteSettings.from_file(settings)
     site = WarmSite(held)

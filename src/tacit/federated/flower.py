@@ -38,7 +38,8 @@ from tacit.federated.guard import answer_or_error, ask
 from tacit.federated.protocol import Fields
 
 if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
-    from tacit.federated.deploy import SiteSettings, Study
+    from tacit.federated.deploy import Study
+    from tacit.federated.settings import SiteSettings
     from tacit.federated.targets import Target
 
 # The name of the record that holds the fields of a message.
@@ -80,7 +81,8 @@ def _answer_message(
     if settings is None and node.get("guard"):
         return ask(Path(str(node["guard"])), fields)
 
-    from tacit.federated.deploy import SiteSettings, answer_once
+    from tacit.federated.deploy import answer_once
+    from tacit.federated.settings import SiteSettings
 
     if settings is not None:
         return answer_once(settings(context), fields)
@@ -118,8 +120,8 @@ def server_app(study: "Study[Target]") -> ServerApp:
         server = serve(
             grid,
             study,
-            timeout=float(settings.get("timeout", 600.0)),
-            patience=float(settings.get("patience", 3600.0)),
+            timeout=float(settings.get("timeout", 120.0)),
+            patience=float(settings.get("patience", 900.0)),
             state=Path(str(settings.get("state") or f"{result}.{run}.state")),
             nodes=parse_nodes(str(settings.get("nodes", ""))),
             roaming=bool(settings.get("roaming", False)),
