@@ -36,7 +36,7 @@ def settings(context):
 
 study = load_study(folder / names[0] / "study.py")
 run_simulation(
-    server_app=server_app(study),
+    server_app=server_app(study, pinned=False),
     client_app=client_app(settings),
     num_supernodes=len(names),
     backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},

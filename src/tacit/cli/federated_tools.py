@@ -37,15 +37,16 @@ def run_checks(path: Path) -> list[CheckLine]:
     if path.suffix != ".toml":
         study = load_study(path)
         return [*_agreement_lines(study), *_trial_round_lines(study, study.sites[0])]
-    settings = SiteSettings.from_file(path)
-    site = OpenSite(settings)
-    return [
-        *_agreement_lines(site.study),
-        *_ledger_lines(settings, site.study),
-        *_mask_key_lines(settings, site.study),
-        _data_line(site),
-        *_trial_round_lines(site.study, site.name),
-    ]
+    return list(site_checks(OpenSite(SiteSettings.from_file(path))))
+
+
+def site_checks(site: OpenSite) -> Iterator[CheckLine]:
+    """The lines of a check of a site that is open."""
+    yield from _agreement_lines(site.study)
+    yield from _ledger_lines(site.settings, site.study)
+    yield from _mask_key_lines(site.settings, site.study)
+    yield _data_line(site)
+    yield from _trial_round_lines(site.study, site.name)
 
 
 def _agreement_lines(study: Study[Target]) -> Iterator[CheckLine]:

@@ -21,6 +21,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket as socketlib
 import subprocess
 import sys
 import time
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
     from tacit.federated.settings import SiteSettings
     from tacit.federated.targets import Target
 
+_LOG = logging.getLogger(__name__)
 # The name of the record that holds the fields of a message.
 RECORD = "tacit"
 # Seconds between two looks for a message.
@@ -94,15 +96,18 @@ def _answer_message(
     )
 
 
-def server_app(study: "Study[Target]") -> ServerApp:
+def server_app(study: "Study[Target]", *, pinned: bool = True) -> ServerApp:
     """The ServerApp of a study.
 
     The run configuration has ``result``, the file of the posterior; ``state``, the file in which the
-    server keeps what it received, by default beside the result; and ``timeout``, ``patience``, ``nodes`` and
-    ``roaming`` as in `tacit.federated.flower_grid.FlowerTransport`.
+    server keeps what it received, by default beside the result; ``nodes``, the number of the node of each site,
+    as `tacit federated register` writes them; and ``timeout`` and ``patience`` as in
+    `tacit.federated.flower_grid.FlowerTransport`.
 
     Args:
         study: The study.
+        pinned: Whether ``nodes`` must name the node of each site. Otherwise, as in simulations, the first
+            node with a site's name is the site.
 
     Returns:
         The app.
@@ -115,6 +120,13 @@ def server_app(study: "Study[Target]") -> ServerApp:
 
         _log_progress()
         settings = context.run_config
+        nodes = parse_nodes(str(settings.get("nodes", "")))
+        unnamed = [name for name in study.sites if name not in nodes]
+        if pinned and unnamed:
+            raise InvalidArgument(
+                f"The run does not know the node of {', '.join(unnamed)}: pass --run-config "
+                "\"nodes='$(cat nodes)'\", with the file that tacit federated register writes."
+            )
         result = Path(str(settings.get("result", "posterior.nc")))
         run = "".join(each if each.isalnum() or each in "-_" else "_" for each in study.run)
         server = serve(
@@ -123,8 +135,7 @@ def server_app(study: "Study[Target]") -> ServerApp:
             timeout=float(settings.get("timeout", 120.0)),
             patience=float(settings.get("patience", 900.0)),
             state=Path(str(settings.get("state") or f"{result}.{run}.state")),
-            nodes=parse_nodes(str(settings.get("nodes", ""))),
-            roaming=bool(settings.get("roaming", False)),
+            nodes=nodes,
         )
         if study.finish is not None:
             study.finish(server, result)
@@ -185,6 +196,13 @@ def supernode_command(
     ]
 
 
+def free_port() -> int:
+    """A port on loopback that nobody uses."""
+    with socketlib.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def run_node(command: Sequence[str], port: int) -> int:
     """Runs a SuperNode until it ends, and starts a ClientApp for every message.
 
@@ -204,6 +222,13 @@ def run_node(command: Sequence[str], port: int) -> int:
             pass
         finally:
             node.terminate()
+    if node.returncode > 0:
+        _LOG.error(
+            "The SuperNode ended (code %d). If it says 'Failed to activate' above, the server was reached and does "
+            "not take this node's key: it is not registered (tacit federated register), another process uses it, or "
+            "the node lost power less than a minute ago. Otherwise the server was not reached.",
+            node.returncode,
+        )
     return node.returncode
 
 

@@ -164,7 +164,6 @@ class FlowerTransport:
         patience: Seconds after which the round continues without the site. In later rounds it is
             waited for no longer than ``timeout``, until it answers again.
         nodes: Node numbers of sites, by name, if they are known.
-        roaming: Whether a site may return with another node number, as nodes without keys do.
     """
 
     def __init__(
@@ -179,7 +178,6 @@ class FlowerTransport:
         timeout: float = 600.0,
         patience: float = 3600.0,
         nodes: Mapping[str, int] | None = None,
-        roaming: bool = False,
     ) -> None:
         self.sites = sites
         self.refused: dict[str, str] = {}
@@ -191,7 +189,7 @@ class FlowerTransport:
         self._patience = _validate.positive("patience", patience)
         self._nodes: dict[str, int] = {}  # the present node of each site
         self._hellos = self._new_mailbox()
-        self._bound, self._roaming = dict(nodes or {}), roaming  # the node that may be each site
+        self._bound = dict(nodes or {})  # the node that may be each site
         self._said = ""  # about sites that are waited for
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
@@ -353,7 +351,7 @@ class FlowerTransport:
         if bound in claimants and free:
             claimants = [each for each in claimants if each != bound]
             self._nodes[name] = int(bound or 0)
-        elif len(claimants) == 1 and free and (bound is None or self._roaming):
+        elif len(claimants) == 1 and free and bound is None:
             self._nodes[name] = self._bound[name] = claimants[0]
             claimants = ()
         if name in self._nodes and free:
@@ -375,7 +373,6 @@ def serve(
     patience: float,
     state: Path | None = None,
     nodes: Mapping[str, int] | None = None,
-    roaming: bool = False,
 ) -> Server:
     """Runs a study to its end.
 
@@ -390,7 +387,6 @@ def serve(
         patience: See `FlowerTransport`.
         state: File in which the server keeps what it received.
         nodes: See `FlowerTransport`.
-        roaming: See `FlowerTransport`.
 
     Returns:
         The server at the end of the run.
@@ -407,7 +403,6 @@ def serve(
         timeout=timeout,
         patience=patience,
         nodes=nodes,
-        roaming=roaming,
     )
     rounds = study.method.rounds(len(study.sites))
     status = RunStatus(
