@@ -113,8 +113,6 @@ def test_studies_that_cannot_run_are_refused(north):
     for wrong in ({"run": ""}, {"sites": ("a", "a")}, {"sites": ()}):
         with pytest.raises(InvalidArgument):
             replace(study, **wrong)
-    with pytest.raises(InvalidArgument, match="asynchronous"):
-        replace(study, method=replace(study.method, schedule="asynchronous"))
 
 
 def test_real_sites_take_no_part_in_a_study_without_privacy(north):

@@ -238,7 +238,7 @@ def node(
         int, typer.Option(help="Port of the node on loopback; by default any that is free.")
     ] = 0,
 ) -> None:
-    """Connect a site's guard to the server: Flower's SuperNode, which is kept warm between messages.
+    """Connect a site's guard to the server: Flower's SuperNode, which passes messages on.
 
     It ends when the SuperNode ends; let a service manager start it again.
     """
@@ -251,7 +251,7 @@ def node(
     command = supernode_command(
         socket, superlink=superlink, root_certificates=root_certificates, key=key, port=port
     )
-    raise typer.Exit(run_node(command, port))
+    raise typer.Exit(run_node(command))
 
 
 @app.command()

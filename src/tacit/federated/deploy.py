@@ -122,11 +122,6 @@ class Study(Generic[T]):
                 "A study with real sites needs a budget and a private scheme. For comparisons without "
                 "privacy use tacit.fit_federated on made-up data."
             )
-        if self.method.rounds(len(self.sites)).kind == "asynchronous":
-            raise InvalidArgument(
-                "The asynchronous schedule simulates sites of different speeds. Over a network use the "
-                "synchronous or the sequential schedule."
-            )
         _ = self.setting
 
     @property

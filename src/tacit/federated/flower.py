@@ -10,21 +10,17 @@ The code of a ClientApp comes with the run. A site that wants to keep it away fr
 learns only the kind of an error at a site, and a sentence (`tacit.federated.guard`). What loads JAX is imported
 when it is needed: a node that only passes messages on to a guard starts quickly.
 
-Flower imports itself again for every message, which takes most of a round. `run_node` therefore runs the SuperNode
-with ``--isolation process``, so that another process fetches messages from it. That process has imported everything
-before, and forks for every message. Code that was shipped with the run is only loaded in the fork, which ends with
-the message.
+Flower starts a program for every message, which imports Flower (some two seconds of CPU) and not JAX. What takes longer, the study,
+its rows and its compiled programs, stays in the memory of the guard.
 """
 
 import ctypes
 import logging
-import multiprocessing
 import os
 import signal
 import socket as socketlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -46,10 +42,7 @@ if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
 _LOG = logging.getLogger(__name__)
 # The name of the record that holds the fields of a message.
 RECORD = "tacit"
-# Seconds between two looks for a message.
-_POLL_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_FORK = multiprocessing.get_context("fork")
 
 
 def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> ClientApp:
@@ -191,7 +184,6 @@ def supernode_command(
         *("--root-certificates", os.fspath(root_certificates)),
         *("--auth-supernode-private-key", os.fspath(key)),
         *("--host", "127.0.0.1", "--port", str(port)),
-        *("--isolation", "process"),
         *("--node-config", f"guard='{socket.absolute()}'"),
     ]
 
@@ -203,12 +195,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_node(command: Sequence[str], port: int) -> int:
-    """Runs a SuperNode until it ends, and starts a ClientApp for every message.
+def run_node(command: Sequence[str]) -> int:
+    """Runs a SuperNode until it ends, and says why if it does not get in.
 
     Args:
         command: The command of the SuperNode; see `supernode_command`.
-        port: The port of the node's own interface.
 
     Returns:
         The exit code of the SuperNode. A service manager should start the node again.
@@ -217,7 +208,7 @@ def run_node(command: Sequence[str], port: int) -> int:
     # One thread only, so that something may run before the SuperNode.
     with subprocess.Popen(command, preexec_fn=_end_with_parent) as node:  # noqa: S603, PLW1509
         try:
-            _fetch_messages(node, f"127.0.0.1:{port}")
+            node.wait()
         except KeyboardInterrupt:
             pass
         finally:
@@ -243,36 +234,3 @@ def _end_with_parent() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
-
-
-def _fetch_messages(node: "subprocess.Popen[bytes]", address: str) -> None:
-    """Fetches messages from a SuperNode as long as it runs."""
-    # Parts of Flower that only a node needs, and that are not documented. They are loaded before any fork.
-    import httpx
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest
-    from flwr.supercore.constant import TaskType
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-    from flwr.supercore.runtime import RuntimeHttpClient
-    from flwr.supernode.runtime.run_clientapp import run_clientapp
-
-    def answer(token: str, parent: int) -> None:
-        """Runs the ClientApp of one message, in a process of its own."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        run_clientapp(address, token, insecure=True, parent_pid=parent)
-
-    client = RuntimeHttpClient.from_server_address(
-        address,
-        insecure=True,
-        root_certificates=None,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
-    )
-    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    while node.poll() is None:
-        try:
-            token = client.AcquireTask(request).token
-        except httpx.TransportError:  # it is starting, or ending
-            token = ""
-        if token:
-            _FORK.Process(target=answer, args=(token, os.getpid())).start()
-        multiprocessing.active_children()  # those that have ended are cleared away
-        time.sleep(_POLL_SECONDS)

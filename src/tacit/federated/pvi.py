@@ -194,7 +194,7 @@ class Partitioned(FederatedMethod[NaturalTarget]):
     Args:
         scheme: How sites protect their data; see `tacit.federated.schemes` and docs/federated.md.
         num_rounds: How often every site is asked.
-        schedule: ``"synchronous"``, ``"sequential"`` or ``"asynchronous"``.
+        schedule: ``"synchronous"`` or ``"sequential"``.
         damping: Factor that a site's change is multiplied by. By default 1; or one over the number of
             sites that are asked together for private optimisation, whose changes overlap.
         group_size: Number of sites that are asked at a time.

@@ -29,7 +29,7 @@ from tacit.federated.protocol import (
 
 # Saves the state of the server after an update, before anything that depends on it leaves.
 SaveState = Callable[["Server"], None]
-ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
+ScheduleName = Literal["synchronous", "sequential"]
 
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
@@ -56,8 +56,7 @@ class Schedule:
     Args:
         num_rounds: How often every site is asked.
         kind: With ``"synchronous"`` all sites start from the same posterior and their changes are added.
-            With ``"sequential"`` they are asked one after the other. ``"asynchronous"`` simulates
-            sites of different speeds, for comparisons.
+            With ``"sequential"`` they are asked one after the other.
         group_size: The number of sites that are asked at a time, synchronously.
         damping: The factor that changes are multiplied by.
     """
@@ -69,7 +68,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         _validate.count("num_rounds", self.num_rounds)
-        _validate.choice("schedule", self.kind, ("synchronous", "sequential", "asynchronous"))
+        _validate.choice("schedule", self.kind, ("synchronous", "sequential"))
         _validate.rate("damping", self.damping)
         if self.group_size is not None:
             _validate.count("group_size", self.group_size)
@@ -363,8 +362,6 @@ def run_schedule(
     Raises:
         TacitError: If no answer could be used in several consecutive rounds.
     """
-    if schedule.kind == "asynchronous":
-        return _run_asynchronous(server, transport, schedule, progress)
     empty, groups = 0, schedule.groups(server.sites)
     while (done := len(server.trace)) < schedule.num_rounds * len(groups):
         abandoned = server.abandoned
@@ -383,29 +380,4 @@ def run_schedule(
             )
         if progress is not None and updated and len(server.trace) % len(groups) == 0:
             progress(len(server.trace) // len(groups))
-    return np.array(server.trace)
-
-
-def _run_asynchronous(
-    server: Server,
-    transport: Transport,
-    schedule: Schedule,
-    progress: Callable[[int], None] | None,
-) -> Floats:
-    """Runs the asynchronous schedule: site i takes i + 1 units of time for an answer.
-
-    All sites start at once. A site is asked again when its answer has arrived. An answer uses the
-    posterior of when the site was asked, and is applied to the posterior of when it arrives.
-    """
-    waiting = {name: (i + 1, i, server.tasks([name])) for i, name in enumerate(server.sites)}
-    left = dict.fromkeys(server.sites, schedule.num_rounds)
-    while waiting:
-        name = min(waiting, key=lambda each: waiting[each][:2])
-        due, index, tasks = waiting.pop(name)
-        server.apply_replies(tasks, transport.exchange(tasks))
-        left[name] -= 1
-        if left[name]:
-            waiting[name] = (due + index + 1, index, server.tasks([name]))
-        if progress is not None and len(server.trace) % len(server.sites) == 0:
-            progress(len(server.trace) // len(server.sites))
     return np.array(server.trace)
