@@ -13,13 +13,18 @@ from scipy.special import expit
 import tacit
 from tacit import Rows
 from tacit.accounting import PLD
-from tacit.api.federated import default_federated_method, federated_posterior
+from tacit.api.federated import (
+    default_federated_method,
+    federated_posterior,
+    forecast_study,
+)
 from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.method import FederatedResult, SiteCost, prepare_site, run_in_process
 from tacit.federated.pooled import QueryVector, change_metric
 from tacit.federated.protocol import InProcess, Reply, Task
+from tacit.federated.schemes import OneRelease
 from tacit.federated.server import run_schedule
 from tacit.inference.result import Intervals
 from tacit.inference.score_contributions import split_release, unit_contribution
@@ -381,3 +386,34 @@ def test_damping_of_private_optimisation_follows_the_number_of_sites():
     assert Partitioned().rounds(10).damping == pytest.approx(0.1)
     assert Partitioned(group_size=2).rounds(10).damping == pytest.approx(0.5)
     assert Partitioned(schedule="sequential").rounds(10).damping == 1
+
+
+def test_a_forecast_of_a_study_knows_its_sites_and_says_if_it_is_hopeless():
+    schema = tacit.Schema({"y": tacit.Binary(), "x": tacit.Number(0, 5), "z": tacit.Number(-1, 1)})
+
+    def widths(sites, size, **given):
+        names = [f"site{i}" for i in range(sites)]
+        study = tacit.federated_study("y ~ x + z", schema=schema, sites=names, run="r", epsilon=1)
+        found = forecast_study(study, size, **given)
+        return np.array([each.spread for each in found.lines]), found
+
+    few, _ = widths(5, 20_000)
+    many, said = widths(50, 20_000)
+    split, _ = widths(50, 20_000, noise="split")
+    without = [each.without_privacy for each in said.lines]
+    assert np.all(many > few)
+    assert np.all(few > split)
+    assert np.all(split > without)
+    assert not said.warnings()
+    assert "hopeless" in widths(50, 500)[1].warnings()[0]
+    assert not widths(50, 500, noise="split")[1].warnings()
+    counts = tacit.federated_study(
+        tacit.conjugate.Poisson("z"),
+        schema=tacit.Schema({"z": tacit.Count(9)}),
+        sites=["a", "b"],
+        run="r",
+        epsilon=1,
+        method=Partitioned(scheme=OneRelease(clip=9.0), num_rounds=1),
+    )
+    with pytest.raises(InvalidArgument, match="PooledScoring"):
+        forecast_study(counts, 100)

@@ -333,3 +333,15 @@ def test_the_script_of_a_trial_is_one_that_a_shell_can_read(tmp_path):
     script = (folder / "trial.sh").read_text()
     assert "for site in a b; do" in script
     subprocess.run(["/bin/sh", "-n", folder / "trial.sh"], check=True)
+
+
+def test_a_forecast_reads_the_study_alone(tmp_path, capsys):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    study = str(folder / "app" / "study_app" / "study.py")
+    assert main(["federated", "forecast", study, "--size", "1000"]) == 0
+    said = capsys.readouterr().out
+    assert "Noise at each site, 2 sites." in said
+    assert "Noise that is split" in said
+    assert main(["federated", "forecast", study, "--size", "10"]) == 1
+    assert "hopeless" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 from uuid import uuid4
 
 import numpy as np
@@ -20,6 +20,7 @@ from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import check_ledger, fit_assumptions
+from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -33,7 +34,7 @@ from tacit.federated.method import (
     charge_label,
     run_in_process,
 )
-from tacit.federated.pooled import PooledScoring, PooledTarget
+from tacit.federated.pooled import PooledScoring, PooledTarget, early_rounds
 from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
@@ -44,6 +45,7 @@ from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
@@ -371,6 +373,51 @@ def federated_study(
         schema=declared.to_text(),
     )
     return study
+
+
+def forecast_study(
+    study: Study[Target], size: int, *, noise: Literal["site", "split"] | None = None
+) -> Precision:
+    """Forecasts the precision of a study by pooled scoring. Reads no data, and charges nothing.
+
+    Args:
+        study: The study, which has the sites, the budget and the settings.
+        size: About how many units all sites have together.
+        noise: Forecasts for noise at each site, or split; by default as in the study.
+
+    Returns:
+        The forecast.
+
+    Raises:
+        InvalidArgument: If the study has another method, or its sites cannot split the noise.
+    """
+    if not isinstance(study.method, PooledScoring):
+        raise InvalidArgument("There are forecasts for PooledScoring() only.")
+    _validate.count("size", size)
+    given = study.method
+    split = (noise or given.noise) == "split"
+    method = replace(given, noise=noise or given.noise, dropouts=given.dropouts if split else 0)
+    model, sites = study.target.model, len(study.sites)
+    target = method.target(model)
+    found = method.prepare(method.setting(target, study.budget, sites))
+    of_sum = found.noise_std * math.sqrt(sites)
+    early = 1 + early_rounds(method.num_rounds)
+    mechanism = NoisySums(
+        sampling_rate=method.sampling_rate,
+        num_steps=method.num_rounds,
+        clip=1.0,
+        noise_multiplier=((of_sum, early), (of_sum, method.num_rounds - early)),
+        dimension=found.work.size,
+        secrets=True,
+    )
+    return coarse_forecast(
+        model,
+        Schema.from_text(study.schema),
+        Scoring(num_outcomes=method.num_outcomes),
+        mechanism,
+        size=size,
+        epsilon=study.budget.epsilon,
+    )
 
 
 def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribution]:

@@ -173,6 +173,40 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command()
+def forecast(
+    study: Annotated[Path, typer.Argument(help="The file of the study, study.py.")],
+    size: Annotated[
+        int, typer.Option(help="About how many rows, or people, all sites have together.", min=1)
+    ],
+) -> None:
+    """Forecast how precise a study will be, with noise at each site and with noise that is split.
+
+    No data are read, and nothing is charged. It ends with 1 if the study as it is defined would be hopeless.
+    """
+    from tacit.api.federated import forecast_study
+    from tacit.federated.deploy import load_study
+
+    defined = load_study(study)
+    found, widths = forecast_study(defined, size), []
+    for noise, called in (("site", "Noise at each site"), ("split", "Noise that is split")):
+        try:
+            each = forecast_study(defined, size, noise=noise)  # type: ignore[arg-type]
+        except InvalidArgument as error:
+            typer.echo(f"{called}: {error}")
+        else:
+            widths.append(sum(line.spread for line in each.lines))
+            text = "\n".join([str(each), *each.warnings()])
+            typer.echo(f"{called}, {len(defined.sites)} sites.\n{text}\n")
+    if len(widths) > 1:
+        ratio = widths[0] / widths[1]
+        typer.echo(
+            f"With noise at each site intervals are {ratio:.1f} times as wide as if it is split."
+        )
+    if found.warnings():
+        raise typer.Exit(1)
+
+
 def _print_checks(lines: Iterable[tuple[str, str, bool]]) -> bool:
     """Prints the lines of a check; whether all is in order."""
     good = True

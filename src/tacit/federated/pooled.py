@@ -187,6 +187,11 @@ _MAX_NOISE_STDS = 8.0
 _BATCH_BOUND = 2**40
 
 
+def early_rounds(num_rounds: int) -> int:
+    """How many rounds after the first find the position and the metric."""
+    return round(_EARLY_FRACTION * (num_rounds - 1))
+
+
 class FinishedRound(NamedTuple):
     """A round that counted: what was asked, whose rows are in its sum, and the sums of single sites.
 
@@ -236,7 +241,7 @@ class PooledServer(Server):
     @property
     def num_early(self) -> int:
         """How many rounds after the first find the position and the metric."""
-        return round(_EARLY_FRACTION * (self.num_rounds - 1))
+        return early_rounds(self.num_rounds)
 
     def _rounds(self, early: int) -> Rounds:
         """The state of a fit before its first round."""
@@ -398,19 +403,18 @@ class PooledServer(Server):
         found = method_result(self.model, result, rounds)
         absent = f"The posterior is without the rows of {', '.join(missing)}."
         compared = not without and len(self.sites) <= MAX_COMPARED_SITES
-        warnings, lines = influence_sentences(self.influence() if compared else {})
+        moved = influence_sentences(self.influence() if compared else {})
         return replace(
             found,
             trace={"mean": np.array(self.trace)},
             messages=(
                 *found.messages,
                 *((absent,) if missing else ()),
-                *warnings,
+                *moved,
             ),
             fitted_by=(
                 f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
                 f"{len(self.finished)} rounds; intervals include the noise.",
-                *lines,
             ),
         )
 

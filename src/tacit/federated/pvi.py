@@ -296,17 +296,16 @@ class Partitioned(FederatedMethod[NaturalTarget]):
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)
         compared = len(server.sites) <= MAX_COMPARED_SITES
-        warnings, lines = influence_sentences(held.influence() if compared else {})
+        moved = influence_sentences(held.influence() if compared else {})
         return MethodResult(
             draws=target.named_draws(found, _POSTERIOR_DRAWS, seed),
             trace={"natural": np.array(server.trace)},
             unconstrained_mean=None if gaussian is None else gaussian.mean(found),
             unconstrained_covariance=None if gaussian is None else gaussian.covariance(found),
-            messages=(_ROUNDS_UNCHECKED, *warnings),
+            messages=(_ROUNDS_UNCHECKED, *moved),
             fitted_by=(
                 f"Partitioned variational inference over {len(server.sites)} sites.",
                 f"{self.num_rounds} rounds.",
-                *lines,
             ),
             intervals=Intervals.NO_NOISE if clear else Intervals.LEFT_OUT,
         )

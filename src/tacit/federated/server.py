@@ -323,10 +323,10 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
     return grids.pop()
 
 
-def influence_sentences(found: Mapping[str, float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is said of the influence of sites: warnings, and a line about how the posterior was fitted."""
+def influence_sentences(found: Mapping[str, float]) -> tuple[str, ...]:
+    """What is said of the influence of sites: a sentence about the one that matters most."""
     if not found:
-        return (), ()
+        return ()
     _LOG.info(
         "Without one of the sites the posterior would move, in its standard deviations: %s.",
         ", ".join(f"{name} {moved:.1f}" for name, moved in found.items()),
@@ -335,9 +335,9 @@ def influence_sentences(found: Mapping[str, float]) -> tuple[tuple[str, ...], tu
     moves = (
         f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations"
     )
-    if found[name] < _NOTABLE_INFLUENCE:
-        return (), (f"{moves}; without any other site it would move less.",)
-    return (f"{moves}; compare the sites' data, or leave it out.",), ()
+    notable = found[name] >= _NOTABLE_INFLUENCE
+    advice = "compare the sites' data, or leave it out" if notable else "without others, by less"
+    return (f"{moves}; {advice}.",)
 
 
 def run_schedule(
