@@ -53,6 +53,8 @@ from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
 _LOG = logging.getLogger(__name__)
+# With more sites, keys of masks take tens of megabytes in a round, and hardly a round would be complete.
+MAX_MASKED_SITES = 300
 # Endings of the files that JAX writes.
 _CACHE_SUFFIXES = ("-cache", "-atime")
 
@@ -121,6 +123,11 @@ class Study(Generic[T]):
             raise InvalidArgument(
                 "A study with real sites needs a budget and a private scheme. For comparisons without "
                 "privacy use tacit.fit_federated on made-up data."
+            )
+        if self.masked and len(self.sites) > MAX_MASKED_SITES:
+            raise InvalidArgument(
+                f"Split noise is for at most {MAX_MASKED_SITES} sites: every site gets a key of every other in each round, "
+                'and one site that is absent costs a round. Use noise="site", or join sites into fewer.'
             )
         _ = self.setting
 
