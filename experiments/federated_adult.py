@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import expit
 
 from tacit import Budget, Model, Rows, Variational, fit, fit_federated
-from tacit.federated import Partitioned
+from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.schemes import Optimised
 from tacit.models import Parameter
 from tacit.papers.federated import local_averaging, virtual_clients
@@ -36,6 +36,12 @@ PUBLISHED = [
     ("central", 10, 1.0, 0.849, -0.328),
     ("optimised", 200, 0.5, 0.813, None),
     ("virtual", 200, 0.5, 0.844, None),
+    # Tacit's defaults, without settings: private scoring with noise at each site, split, and of one table.
+    ("scoring", 10, 1.0, 0.838, -0.35),
+    ("split", 10, 1.0, 0.847, -0.343),
+    ("table", 10, 1.0, 0.849, -0.328),
+    ("scoring", 200, 0.5, 0.813, None),
+    ("split", 200, 0.5, 0.844, None),
 ]
 # Public bounds; values beyond them are moved to the nearest bound.
 NUMBERS = {"age": (17, 90), "education-num": (1, 16), "hours-per-week": (1, 99)}
@@ -71,6 +77,11 @@ def logistic(size):
         log_likelihood=lambda p, row: jax.nn.log_sigmoid(
             (2 * row["y"] - 1) * jnp.dot(row["x"], p["w"])
         ),
+        simulate=lambda key, p, row: {
+            "y": jax.random.bernoulli(key, jax.nn.sigmoid(jnp.dot(row["x"], p["w"]))).astype(
+                jnp.int32
+            )
+        },
     ).unit_model
 
 
@@ -89,6 +100,8 @@ def dealt(x, y, sites, rng):
 
 def method(name, sites, rows):
     """Settings for a public, approximate number of rows at a site."""
+    if name in {"scoring", "split"}:
+        return PooledScoring(noise="site" if name == "scoring" else "split")
     if name == "optimised":
         rate, rounds, damping = (0.1, 6, 0.5) if rows > 1000 else (0.3, 1, 0.2)
         steps = Variational(sampling_rate=rate, num_steps=100 if rows > 1000 else 200, clip=1.5)
@@ -115,10 +128,11 @@ def one(name, sites, epsilon, x, y, seed):
     order = rng.permutation(len(y))
     train, test = order[: round(0.8 * len(y))], order[round(0.8 * len(y)) :]
     budget, model = Budget(epsilon, 1e-5), logistic(x.shape[1])
-    if name == "central":
+    if name in {"central", "table"}:
         rows = Rows({"x": x[train], "y": y[train]})
         central = Variational(sampling_rate=0.02, num_steps=1500, clip=1.5)
-        post = fit(model, rows, budget=budget, method=central, seed=seed)
+        given = {"method": central} if name == "central" else {}
+        post = fit(model, rows, budget=budget, seed=seed, **given)
     else:
         rows = dealt(x[train], y[train], sites, rng)
         settings = method(name, sites, len(train) // sites)

@@ -35,6 +35,11 @@ def test_neither_a_fit_nor_its_accounting_needs_dp_accounting():
     assert not {"dp_accounting", "attr", "attrs"} & set(loaded_after(used))
 
 
+def test_how_far_a_federated_run_is_needs_no_models():
+    loaded = set(loaded_after("import tacit.cli.federated_status"))
+    assert not {"jax", "pandas", "scipy", "cryptography"} & loaded
+
+
 def test_a_schema_loads_neither_models_nor_tables():
     heavy = {"jax", "scipy", "pandas", "polars", "pyarrow", "tacit.privacy"}
     assert not heavy & set(loaded_after("from tacit import Schema"))

@@ -65,8 +65,9 @@ class Bench:
         for each in self.passing.values():
             threading.Thread(target=each.serve_forever, daemon=True).start()
         self.deployment.start_link()
+        self.pinned = []
         for name in NAMES:
-            self.deployment.register(name)
+            self.pinned.append(f"{name}={self.deployment.register(name)}")
             self.start_node(name)
 
     def start_node(self, name):
@@ -136,6 +137,7 @@ class Trial:
         """Starts the run; its log is `said`."""
         log = self.folder / f"run{len(self.streams)}.log"
         config = f"result='{self.result}' timeout={timeout} patience={patience}"
+        config += f" nodes='{' '.join(self.bench.pinned)}'"
         command = [BIN / "flwr", "run", self.app, "local", "--stream", "--run-config", config]
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -447,7 +449,7 @@ def other_terms(bench):
             "south",
             {"bounds": [[-6, 6], [-6, 6], [-30, 20]]},
             "other bounds",
-            "another schema (bounds",
+            "another schema",
         ),
         ("west", {"noise_sd": 0.25}, "another model", "another model or prior"),
         ("south", {"epsilon": 10}, "another budget", "another budget"),

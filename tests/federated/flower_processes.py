@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import ipaddress
+import json
 import os
 import resource
 import signal
@@ -130,7 +131,10 @@ class Deployment:
 
     def register(self, name):
         self.make_key(name)
-        self.flwr("supernode", "register", self.folder / f"{name}.pub", "local")
+        said = self.flwr(
+            "supernode", "register", self.folder / f"{name}.pub", "local", "--format", "json"
+        )
+        return json.loads(said)["node-id"]
 
     def flwr(self, *command):
         done = subprocess.run(

@@ -5,7 +5,8 @@ import json
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tacit.federated.deploy import SiteSettings, open_ledger
+from tacit.federated.deploy import open_ledger
+from tacit.federated.settings import SiteSettings
 
 NAMES = ("north", "south", "west")
 STUDY = '''"""A study of three sites, as a site's own file: the same for all tests of a deployment."""

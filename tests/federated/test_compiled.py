@@ -10,8 +10,9 @@ import pytest
 from sites_on_disk import NAMES, make_sites
 
 from tacit.errors import InvalidArgument
-from tacit.federated.deploy import SiteSettings, answer_once, compilation_cache, load_study
+from tacit.federated.deploy import answer_once, compilation_cache, load_study
 from tacit.federated.protocol import task_fields
+from tacit.federated.settings import SiteSettings
 from tacit.privacy.gate import compilation_cache_in
 
 

@@ -10,9 +10,10 @@ from sites_on_disk import NAMES, make_sites
 from tacit import Budget, Ledger
 from tacit.errors import BudgetError, InvalidArgument, LedgerError
 from tacit.federated import Partitioned
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study, open_ledger
+from tacit.federated.deploy import MAX_MASKED_SITES, OpenSite, load_study, open_ledger
 from tacit.federated.protocol import Session
-from tacit.federated.schemes import WithoutPrivacy
+from tacit.federated.schemes import ClippedChanges, WithoutPrivacy
+from tacit.federated.settings import SiteSettings
 
 
 @pytest.fixture
@@ -112,8 +113,19 @@ def test_studies_that_cannot_run_are_refused(north):
     for wrong in ({"run": ""}, {"sites": ("a", "a")}, {"sites": ()}):
         with pytest.raises(InvalidArgument):
             replace(study, **wrong)
-    with pytest.raises(InvalidArgument, match="asynchronous"):
-        replace(study, method=replace(study.method, schedule="asynchronous"))
+
+
+def test_split_noise_is_for_no_more_sites_than_was_tried(north):
+    study = load_study(north.study)
+    split = replace(study.method, scheme=ClippedChanges(clip=50.0, noise="split"))
+    for count, fits in ((MAX_MASKED_SITES, True), (MAX_MASKED_SITES + 1, False)):
+        names = tuple(map(str, range(count)))
+        assert replace(study, sites=names).sites == names  # each message private by itself
+        if fits:
+            assert replace(study, sites=names, method=split).masked
+        else:
+            with pytest.raises(InvalidArgument, match="at most 300 sites"):
+                replace(study, sites=names, method=split)
 
 
 def test_real_sites_take_no_part_in_a_study_without_privacy(north):
@@ -128,12 +140,3 @@ def test_a_ledger_for_another_unit_is_refused(north):
     Ledger.new(people.ledger, total=north.total, unit="person")
     with pytest.raises(InvalidArgument, match="unit person"):
         OpenSite(people).answer(first_task(north))
-
-
-def test_more_rows_than_declared_are_said_at_the_site_and_are_no_refusal(tmp_path):
-    files = make_sites(tmp_path, "scored", scoring={"rows_bound": 29})
-    site = OpenSite(SiteSettings.from_file(files["north"]))  # it has 30 rows
-    with pytest.raises(InvalidArgument, match="more rows than the study's rows_bound of 29"):
-        site.check_readable()
-    task = site.study.server().tasks(NAMES)["north"]
-    assert len(site.answer(task).change) == site.study.prepared.work.size

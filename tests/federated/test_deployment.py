@@ -54,10 +54,11 @@ class Fit:
         self.result = folder / "result.npz"
 
     def begin(self):
+        pinned = []
         for name, node in self.nodes.items():
-            self.deployment.register(node)
+            pinned.append(f"{name}={self.deployment.register(node)}")
             self.deployment.start_node(node, self.files[name])
-        config = f"result='{self.result}' timeout=90.0"
+        config = f"result='{self.result}' timeout=90.0 nodes='{' '.join(pinned)}'"
         self.deployment.flwr("run", self.app, "local", "--run-config", config)
 
     def check_result(self):

@@ -16,12 +16,13 @@ from sites_on_disk import NAMES, make_sites
 from tacit import Ledger
 from tacit.errors import TacitError
 from tacit.federated import flower_grid
-from tacit.federated.deploy import SiteSettings, load_study, open_ledger
+from tacit.federated.deploy import load_study, open_ledger
 from tacit.federated.flower import client_app, hide_traceback
 from tacit.federated.flower_grid import FlowerTransport, serve
 from tacit.federated.guard import answer_or_error
 from tacit.federated.method import run_in_process
 from tacit.federated.protocol import task_fields
+from tacit.federated.settings import SiteSettings
 
 
 def in_this_process(files):

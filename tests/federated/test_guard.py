@@ -10,9 +10,10 @@ import pytest
 from sites_on_disk import NAMES, copy_study, make_sites
 
 from tacit.errors import InvalidArgument, LedgerError, Refused
-from tacit.federated.deploy import OpenSite, SiteSettings, WarmSite, answer_once, load_study
+from tacit.federated.deploy import OpenSite, WarmSite, answer_once, load_study
 from tacit.federated.guard import Guard, answer_or_error, ask, decode_message, encode_message
 from tacit.federated.protocol import reply_from_fields, task_fields
+from tacit.federated.settings import SiteSettings
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_a_sum_that_cannot_be_is_not_used(target, caplog):
             replies = super().exchange(tasks)
             if len(self.asked) == 2:
                 wrong = replies["west"].change.copy()
-                wrong[0] += 2**28
+                wrong[0] += 2**40
                 replies["west"] = replace(replies["west"], change=wrong)
             return replies
 

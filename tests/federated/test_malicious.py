@@ -21,9 +21,10 @@ from sites_on_disk import NAMES, make_sites
 from tacit.accounting import PLD
 from tacit.accounting.ledger import Ledger
 from tacit.errors import TacitError
-from tacit.federated.deploy import OpenSite, SiteSettings, answer_message, load_study
+from tacit.federated.deploy import OpenSite, answer_message, load_study
 from tacit.federated.flower_grid import serve
 from tacit.federated.protocol import task_fields
+from tacit.federated.settings import SiteSettings
 
 ANSWERS = 3  # one round, and two that are spare
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flower_processes import HANGS, free_port
+from flower_processes import HANGS
 
 from tacit.federated.flower import supernode_command
 
@@ -19,52 +19,42 @@ pytestmark = pytest.mark.processes
 
 flower_supernode = importlib.import_module("flwr.supernode.cli.flower_supernode")
 
-# It has no message for anybody, and ends with an exit code of its own when it was asked three times.
+# Says who it is, and ends with an exit code of its own or stays.
 SUPERNODE = """
 import os
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import time
 
-
-class Empty(BaseHTTPRequestHandler):
-    def do_POST(self):
-        assert self.path == "/v1/runtime/acquire-task", self.path
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200)
-        self.send_header("content-type", "application/x-protobuf")
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-
-server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Empty)
-for _ in range(3):
-    server.handle_request()
 print(os.getpid(), flush=True)
-while sys.argv[2] == "stay":
-    server.handle_request()
+while sys.argv[1] == "stay":
+    time.sleep(1)
 sys.exit(7)
 """
 
 
-def node_of(supernode, port):
-    """Runs a node in a process of its own: in this one JAX has threads, and a fork is an error."""
-    run = f"from tacit.federated.flower import run_node; exit(run_node({supernode!r}, {port}))"
-    return subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE, text=True)
+def node_of(what):
+    """Runs a node in a process of its own."""
+    command = [sys.executable, "-c", SUPERNODE, what]
+    run = f"from tacit.federated.flower import run_node; exit(run_node({command!r}))"
+    return subprocess.Popen(
+        [sys.executable, "-c", run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
-def test_a_node_fetches_messages_until_its_supernode_ends_and_passes_on_its_exit_code():
-    port = free_port()
-    with node_of([sys.executable, "-c", SUPERNODE, str(port), "end"], port) as node:
-        assert node.wait() == 7
+def test_a_node_ends_with_its_supernode_passes_on_its_exit_code_and_says_what_it_may_be():
+    with node_of("end") as node:
+        _, said = node.communicate()
+        assert node.returncode == 7
+        assert "it is not registered" in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not end children")
-def test_a_supernode_ends_with_its_node_also_if_that_is_killed():
-    port = free_port()
-    with node_of([sys.executable, "-c", SUPERNODE, str(port), "stay"], port) as node:
-        number = int(node.stdout.readline())  # the SuperNode has been asked
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_a_supernode_ends_with_its_node(how):
+    with node_of("stay") as node:
+        number = int(node.stdout.readline())
         ended = os.pidfd_open(number)
-        node.kill()
+        getattr(node, how)()
         assert select.select([ended], [], [], HANGS)[0]
     os.close(ended)
 
@@ -79,6 +69,6 @@ def test_flower_understands_the_command_of_a_supernode():
     )
     assert program == "flower-supernode"
     read = flower_supernode._parse_args_run_supernode().parse_args(arguments)
-    assert (read.superlink, read.port, read.isolation) == ("example.org:8000", 9095, "process")
+    assert (read.superlink, read.port, read.isolation) == ("example.org:8000", 9095, "subprocess")
     config = flower_supernode.parse_config_args([read.node_config])
     assert config == {"guard": str(Path("a socket").absolute())}

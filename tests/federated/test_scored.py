@@ -1,24 +1,30 @@
 """Pooled scoring: sums over sites are sums over rows, and the posterior is that of one table."""
 
+import dp_accounting
+import dp_accounting.pld
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from scipy import stats
 from scipy.optimize import minimize
 from scipy.special import expit
 
 import tacit
 from tacit import Rows
 from tacit.accounting import PLD
-from tacit.api.federated import default_federated_method
+from tacit.api.federated import (
+    default_federated_method,
+    federated_posterior,
+    forecast_study,
+)
 from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
-from tacit.federated.method import prepare_site, run_in_process
-from tacit.federated.pooled import QueryVector, add_random_high_words, change_metric, low_words
+from tacit.federated.method import FederatedResult, SiteCost, prepare_site, run_in_process
+from tacit.federated.pooled import QueryVector, change_metric
 from tacit.federated.protocol import InProcess, Reply, Task
+from tacit.federated.schemes import OneRelease
 from tacit.federated.server import run_schedule
 from tacit.inference.result import Intervals
 from tacit.inference.score_contributions import split_release, unit_contribution
@@ -130,7 +136,7 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     }
     replies = {name: client.answer(task) for name, client in clients.items()}
     assert all(reply.change.dtype == np.int64 for reply in replies.values())
-    added = low_words(np.sum([reply.change for reply in replies.values()], axis=0))
+    added = np.sum([reply.change for reply in replies.values()], axis=0)
     count = added[-1] * replies["north"].grid  # the first round asks for nothing else
     std = clients["north"].work.mechanism.noise_std * np.sqrt(3)
     assert abs(count - 1500) < 6 * std
@@ -142,6 +148,79 @@ def test_answers_that_share_noise_are_whole_numbers_and_add_up_to_the_same(targe
     assert len(server.trace) == 1
     with pytest.raises(TacitError, match="Too few rounds"):
         server.fitted(np.random.default_rng(0))
+
+
+class WithoutWest(InProcess):
+    """West refuses every task."""
+
+    def exchange(self, tasks):
+        return super().exchange({name: task for name, task in tasks.items() if name != "west"})
+
+
+def test_a_site_that_refused_has_no_statement(method, target):
+    rows = sites_of()
+    clients = [
+        prepare_site(n, rows[n], method, target, run="r", sites=3, budget=BUDGET, seed=3)
+        for n in NAMES
+    ]
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    run_schedule(server, WithoutWest(clients), method.rounds(3))
+    event = method.prepare(method.setting(target, BUDGET, 3)).event
+    costs = dict.fromkeys(NAMES, SiteCost(event=event, budget=BUDGET))
+    result = FederatedResult(server=server, costs=costs)
+    post = federated_posterior(result, method, target, None, dict.fromkeys(NAMES, "row"), None)
+    assert list(post.sites) == list(post.answers) == ["north", "south"]
+    assert any(said.startswith("No answer of west was used") for said in post.messages)
+
+
+@pytest.mark.parametrize(("noise", "rate"), [("site", 1.0), ("split", 0.3)])
+def test_large_sites_are_counted_and_their_answers_are_used(target, noise, rate):
+    """Of 400,000 rows at each of three sites, the sums of all fill more than 32 bits."""
+    method, size = PooledScoring(num_rounds=10, noise=noise, sampling_rate=rate), 400_000
+    x = np.ones((size, 2), np.float32)
+    rows = Rows({"x": x, "y": np.arange(size, dtype=np.float32) % 2})
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    clients = {
+        n: prepare_site(n, rows, method, target, run="r", sites=3, budget=BUDGET, seed=2)
+        for n in NAMES
+    }
+    tasks = server.tasks(NAMES)
+    assert server.apply_replies(tasks, {n: clients[n].answer(tasks[n]) for n in NAMES})
+    deviation = server.noise_std * 3**0.5 / rate + (3 * size * (1 - rate) / rate) ** 0.5
+    assert server.rounds.units == pytest.approx(3 * size, abs=6 * deviation, rel=2e-4)
+    tasks = server.tasks(NAMES[:1])  # answers of these lengths are possible
+    assert server.is_possible("north", clients["north"].answer(tasks["north"]).values)
+
+
+def test_a_sampled_round_costs_what_is_charged_for_it(target):
+    for noise in ("site", "split"):
+        method = PooledScoring(noise=noise, sampling_rate=0.2)
+        ready = method.prepare(method.setting(target, BUDGET, 11))
+        std = ready.noise_std * (10**0.5 if noise == "split" else 1)
+        event = dp_accounting.SelfComposedDpEvent(
+            dp_accounting.PoissonSampledDpEvent(0.2, dp_accounting.GaussianDpEvent(std)), 20
+        )
+        accountant = dp_accounting.pld.PLDAccountant().compose(event)
+        assert accountant.get_epsilon(BUDGET.delta) == pytest.approx(BUDGET.epsilon, rel=2e-3)
+        assert PLD().epsilon(ready.event, BUDGET.delta, "add-remove") <= BUDGET.epsilon
+
+
+def test_sites_that_sample_their_rows_find_the_posterior(target):
+    method, rows = PooledScoring(num_rounds=10, sampling_rate=0.5), sites_of()
+    server = run_in_process(
+        method, target, rows, dict.fromkeys(rows, BUDGET), run="r", seed=3
+    ).server
+    assert server.used == dict.fromkeys(NAMES, 10)
+    found, (mean, _) = method.fitted(target, server, 0), mode()
+    spread = np.sqrt(np.diag(found.unconstrained_covariance))
+    assert np.all(np.abs(found.unconstrained_mean - mean) < 4 * spread)
+
+
+def test_a_declared_size_decides_whether_sites_sample():
+    assert PooledScoring().for_size(50_000) == PooledScoring()
+    assert PooledScoring().for_size(10**8).sampling_rate < 0.01
+    with pytest.raises(InvalidArgument, match="size is for PooledScoring"):
+        tacit.fit_federated(MODEL, sites_of(), epsilon=1, size=10**6, method=Partitioned())
 
 
 class Losing(InProcess):
@@ -309,31 +388,32 @@ def test_damping_of_private_optimisation_follows_the_number_of_sites():
     assert Partitioned(schedule="sequential").rounds(10).damping == 1
 
 
-def test_a_sum_of_answers_tells_not_which_site_wrapped_around():
-    """The upper half of the sum is uniform, whether or not the lower halves have passed 2^31."""
-    rng = np.random.default_rng(0)
-    low = rng.integers(-(2**31), 2**31, (2, 4000)).astype(np.int32)
-    answers = [add_random_high_words(each, Randomness(i)) for i, each in enumerate(low)]
-    total = np.sum(answers, axis=0)
-    expected = low.astype(np.int64).sum(axis=0).astype(np.int32)
-    assert np.array_equal(low_words(total), expected)
-    high = (total.view(np.uint64) >> np.uint64(60)).astype(int)
-    assert stats.chisquare(np.bincount(high, minlength=16)).pvalue > 1e-6
-    wrapped = np.abs(low.astype(np.int64).sum(axis=0)) >= 2**31
-    for some in (wrapped, ~wrapped):
-        assert stats.chisquare(np.bincount(high[some], minlength=16)).pvalue > 1e-6
+def test_a_forecast_of_a_study_knows_its_sites_and_says_if_it_is_hopeless():
+    schema = tacit.Schema({"y": tacit.Binary(), "x": tacit.Number(0, 5), "z": tacit.Number(-1, 1)})
 
+    def widths(sites, size, **given):
+        names = [f"site{i}" for i in range(sites)]
+        study = tacit.federated_study("y ~ x + z", schema=schema, sites=names, run="r", epsilon=1)
+        found = forecast_study(study, size, **given)
+        return np.array([each.spread for each in found.lines]), found
 
-def test_every_round_tells_how_strongly_sites_pulled(finished):
-    pulls = finished.pulls()
-    assert len(pulls) == 10
-    place = finished.trace[-2]
-    information, scores = 0, {}
-    for name, rows in sites_of().items():
-        x, y = rows._fields["x"][:, 0], rows._fields["y"][:, 0]
-        chance = expit(x @ place)
-        information = information + (x * (chance * (1 - chance))[:, None]).T @ x
-        scores[name] = x.T @ (y - chance)
-    for name, score in scores.items():
-        expected = np.sqrt(score @ np.linalg.solve(information, score))
-        assert pulls[-1][name] == pytest.approx(expected, rel=0.5, abs=3), (name, expected, pulls)
+    few, _ = widths(5, 20_000)
+    many, said = widths(50, 20_000)
+    split, _ = widths(50, 20_000, noise="split")
+    without = [each.without_privacy for each in said.lines]
+    assert np.all(many > few)
+    assert np.all(few > split)
+    assert np.all(split > without)
+    assert not said.warnings()
+    assert "hopeless" in widths(50, 500)[1].warnings()[0]
+    assert not widths(50, 500, noise="split")[1].warnings()
+    counts = tacit.federated_study(
+        tacit.conjugate.Poisson("z"),
+        schema=tacit.Schema({"z": tacit.Count(9)}),
+        sites=["a", "b"],
+        run="r",
+        epsilon=1,
+        method=Partitioned(scheme=OneRelease(clip=9.0), num_rounds=1),
+    )
+    with pytest.raises(InvalidArgument, match="PooledScoring"):
+        forecast_study(counts, 100)

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from flwr.simulation import run_simulation
 
-from tacit.federated.deploy import SiteSettings, load_study
+from tacit.federated.deploy import load_study
+from tacit.federated.settings import SiteSettings
 from tacit.federated.flower import client_app, server_app
 
 folder = Path(sys.argv[1])
@@ -35,7 +36,7 @@ def settings(context):
 
 study = load_study(folder / names[0] / "study.py")
 run_simulation(
-    server_app=server_app(study),
+    server_app=server_app(study, pinned=False),
     client_app=client_app(settings),
     num_supernodes=len(names),
     backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},

@@ -10,7 +10,8 @@ from tacit.api.federated import held_out_score
 from tacit.cli import project
 from tacit.cli.main import main
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.deploy import SiteSettings, open_ledger
+from tacit.federated.deploy import open_ledger
+from tacit.federated.settings import SiteSettings
 from tacit.inference.held_out import ScoreRange
 from tacit.results.posterior import Posterior
 from tacit.results.statement import PrivacyStatement

@@ -22,9 +22,10 @@ from tacit.api.federated import site_part
 from tacit.cli import federated
 from tacit.cli.main import main
 from tacit.errors import InvalidArgument
-from tacit.federated.deploy import OpenSite, SiteSettings, load_study
+from tacit.federated.deploy import OpenSite, load_study
 from tacit.federated.protocol import InProcess
 from tacit.federated.server import run_schedule
+from tacit.federated.settings import SiteSettings
 from tacit.results.posterior import Posterior
 
 DOCS = Path(__file__).parents[2] / "docs/federated.md"
@@ -52,10 +53,10 @@ def test_a_new_project_fits_as_it_is(tmp_path, capsys):
     assert post.privacy.epsilons["add-remove"] <= 1
     assert list(post.sites) == ["a", "b"]
     assert "each site's own ledger" in str(post.sites["b"])
-    # Made up with slopes of 1 and -1 (on the scale of the schema).
+    # The rows are drawn from these coefficients of a unit of each column.
     assert post.answers == {"a": (20, 20), "b": (20, 20)}
-    slopes = post.draws["slopes"]
-    assert np.all(np.abs(slopes.mean(axis=0) - [1, -1]) < 4 * slopes.std(axis=0))
+    slopes = np.column_stack([post.draws["age"], post.draws["dose"]])
+    assert np.all(np.abs(slopes.mean(axis=0) - [1 / 41, -1 / 25]) < 4 * slopes.std(axis=0))
     for site in sites:
         assert len(Ledger(site.ledger).charges) == 1
     settings = str(folder / "sites" / "b" / "site.toml")
@@ -190,7 +191,7 @@ def test_keys_are_those_of_one_authority_and_secrets_are_for_their_owner(tmp_pat
     server = load_pem_x509_certificate((folder / "server.crt").read_bytes())
     server.verify_directly_issued_by(authority)
     names = server.extensions.get_extension_for_class(SubjectAlternativeName).value
-    assert [str(each) for each in names.get_values_for_type(IPAddress)] == ["10.0.0.7"]
+    assert [str(each) for each in names.get_values_for_type(IPAddress)] == ["10.0.0.7", "127.0.0.1"]
     for name in "ab":
         secret = load_ssh_private_key((folder / name).read_bytes(), None)
         public = load_ssh_public_key((folder / f"{name}.pub").read_bytes())
@@ -215,7 +216,7 @@ def test_keys_are_made_for_the_sites_of_the_project_and_for_its_containers(
     assert {path.stem for path in Path("keys").glob("*.pub")} == {"a", "b"}
     server = load_pem_x509_certificate(Path("keys/server.crt").read_bytes())
     names = server.extensions.get_extension_for_class(SubjectAlternativeName).value
-    assert names.get_values_for_type(DNSName) == ["superlink"]
+    assert names.get_values_for_type(DNSName) == ["superlink", "proxy"]
     assert [str(each) for each in names.get_values_for_type(IPAddress)] == ["127.0.0.1"]
 
 
@@ -226,27 +227,61 @@ def test_containers_have_files_that_exist_and_commands_that_are_understood(tmp_p
     assert main(["federated", "keys"]) == 0
     composed = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
     services = composed["services"]
-    named = {"superlink", "register", "open", "study"}
+    named = {"superlink", "proxy", "register", "open", "study"}
     assert set(services) == named | {
         f"{kind}-{site}" for kind in ("guard", "node") for site in "ab"
     }
-    for name, service in services.items():
-        assert set(service.get("depends_on", {})) <= set(services)
-        for volume in service["volumes"]:
-            source, target = volume.split(":")[:2]
-            assert Path(source).exists() if "/" in source else source in composed["volumes"]
-            assert target.startswith("/")
-        understood(service["command"])
-        # Whoever has rows has no network, and nobody else has rows.
-        has_rows = any(volume.startswith("./sites") for volume in service["volumes"])
-        assert has_rows == (service.get("network_mode") == "none"), name
-    assert {each["restart"] for each in services.values()} == {"unless-stopped", "no"}
+    check_services(composed, "./sites")
+    # Nodes share a network with the proxy only, and nobody outside reaches anything else.
+    on = {name: set(service.get("networks", ())) for name, service in services.items()}
+    assert {name for name, networks in on.items() if "sites" in networks} == {
+        "proxy",
+        "node-a",
+        "node-b",
+    }
+    assert on["node-a"] == {"sites"}
+    assert composed["networks"]["server"] == {"internal": True}
+    assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
+    for name in "ab":
+        monkeypatch.chdir(tmp_path / "study" / "sites" / name)
+        Path("keys").mkdir()
+        for file in ("ca.crt", "node.key"):
+            Path("keys", file).touch()
+        own = yaml.safe_load(Path("compose.yaml").read_text("utf-8"))
+        assert set(own["services"]) == {"guard", "node", "open", "check"}
+        check_services(own, ".:")
+        assert Path("Dockerfile").is_file()
+        assert list(Path("software").glob("*.whl"))
+    monkeypatch.chdir(tmp_path / "study")
     assert Path(".dockerignore").read_text().splitlines()[-2:] == ["*", "!software"]
     (wheel,) = Path("software").glob("*.whl")
     assert f"--constraint /software/constraints.txt '/software/{wheel.name}[federated]'" in (
         Path("Dockerfile").read_text("utf-8")
     )
     assert f"'software/{wheel.name}[federated]'" in Path("README.md").read_text("utf-8")
+
+
+def check_services(composed, rows):
+    """What a consistent compose file has: files, volumes, networks and secrets that exist, and commands."""
+    services = composed["services"]
+    for name, service in services.items():
+        for other, how in service.get("depends_on", {}).items():
+            healthy = how["condition"] == "service_healthy"
+            assert ("healthcheck" in services[other]) >= healthy
+        for volume in service["volumes"]:
+            source, target = volume.split(":")[:2]
+            assert Path(source).exists() if source[0] == "." else source in composed["volumes"]
+            assert target.startswith("/")
+        assert set(service.get("networks", ())) <= set(composed.get("networks", ()))
+        for secret in service.get("secrets", ()):
+            assert Path(composed["secrets"][secret["source"]]["file"]).is_file()
+        # Secrets come as such, not as volumes.
+        assert not any(re.search("[.]key|keys/[ab]:", each) for each in service["volumes"])
+        understood(service["command"])
+        # Whoever has rows has no network, and nobody else has rows.
+        has_rows = any(volume.startswith(rows) for volume in service["volumes"])
+        assert has_rows == (service.get("network_mode") == "none"), name
+    assert {each["restart"] for each in services.values()} == {"unless-stopped", "no"}
 
 
 def understood(command):
@@ -267,8 +302,18 @@ def understood(command):
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
 def test_units_of_systemd_are_valid(tmp_path):
     assert main(["federated", "new", str(tmp_path / "study")]) == 0
-    units = sorted((tmp_path / "study" / "systemd").iterdir())
-    assert len(units) == 3
+    folder = tmp_path / "study" / "systemd"
+    users = subprocess.run(
+        [shutil.which("systemd-sysusers"), "--dry-run", folder / "sysusers.conf"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert users.returncode == 0, users.stderr
+    made = set(re.findall("^u (.*?) ", (folder / "sysusers.conf").read_text(), re.MULTILINE))
+    units = sorted(folder.glob("*.service"))
+    assert len(units) == 4
+    assert {re.search("User=(.*)", unit.read_text())[1] for unit in units} == made
     for unit in units:  # programs are where this Python is
         unit.write_text(
             unit.read_text().replace("/opt/tacit/bin", str(Path(sys.executable).parent))
@@ -288,3 +333,15 @@ def test_the_script_of_a_trial_is_one_that_a_shell_can_read(tmp_path):
     script = (folder / "trial.sh").read_text()
     assert "for site in a b; do" in script
     subprocess.run(["/bin/sh", "-n", folder / "trial.sh"], check=True)
+
+
+def test_a_forecast_reads_the_study_alone(tmp_path, capsys):
+    folder = tmp_path / "study"
+    assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
+    study = str(folder / "app" / "study_app" / "study.py")
+    assert main(["federated", "forecast", study, "--size", "1000"]) == 0
+    said = capsys.readouterr().out
+    assert "Noise at each site, 2 sites." in said
+    assert "Noise that is split" in said
+    assert main(["federated", "forecast", study, "--size", "10"]) == 1
+    assert "hopeless" in capsys.readouterr().out

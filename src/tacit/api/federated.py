@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 from uuid import uuid4
 
 import numpy as np
@@ -20,12 +20,13 @@ from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import fit_assumptions
+from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.release import run_release
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import BudgetError, InvalidArgument
-from tacit.federated.deploy import SiteSettings, Study, load_study
+from tacit.federated.deploy import Study, load_study
 from tacit.federated.journal import read_run_progress
 from tacit.federated.method import (
     FederatedMethod,
@@ -34,16 +35,18 @@ from tacit.federated.method import (
     charge_label,
     run_in_process,
 )
-from tacit.federated.pooled import PooledScoring, PooledTarget
+from tacit.federated.pooled import PooledScoring, PooledTarget, early_rounds
 from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
+from tacit.federated.settings import SiteSettings
 from tacit.federated.targets import ConjugateTarget, Target
 from tacit.inference.held_out import HeldOutScore, ScoreRange, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
 from tacit.models.conjugate import Conjugate
 from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
+from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
@@ -61,6 +64,7 @@ def fit_federated(
     budget: Budget | Mapping[str, Budget] | None = None,
     family: str | None = None,
     method: PooledScoring | Partitioned | None = None,
+    size: int | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     run: str | None = None,
     seed: int | None = None,
@@ -84,6 +88,8 @@ def fit_federated(
         family: The family of a formula, as for `tacit.glm`.
         method: ``tacit.federated.PooledScoring()``, the default for models that it fits, or
             ``tacit.federated.Partitioned()``, the default for others.
+        size: About how many units the largest site has, if that is public. With more than about
+            100,000, sites look at a sample of their units in every round, as a fit of one table does.
         ledgers: Ledgers of sites, by name. The first answer of a site charges the whole run to its
             ledger.
         run: Name of the run. Repeating a run with the same name and settings gives the same answers
@@ -106,7 +112,7 @@ def fit_federated(
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map the names of sites to their tables, or to Rows.")
     model, declared = resolve_model(model, schema, family)
-    chosen, target = method_and_target(model, declared, method)
+    chosen, target = method_and_target(model, declared, method, size)
     if epsilon is not None or delta is not None:
         budget = choose_budget(budget, epsilon, delta)  # type: ignore[arg-type]  # refused if both
     budgets = _site_budgets(budget, chosen, data)
@@ -150,11 +156,21 @@ def _site_budgets(
 
 
 def method_and_target(
-    model: object, schema: Schema | None, method: PooledScoring | Partitioned | None
+    model: object,
+    schema: Schema | None,
+    method: PooledScoring | Partitioned | None,
+    size: int | None = None,
 ) -> tuple[FederatedMethod[Target], Target]:
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
     chosen = method or default_federated_method(given)
+    if size is not None:
+        if not isinstance(chosen, PooledScoring):
+            raise InvalidArgument(
+                "size is for PooledScoring(); of Optimised() set the sampling rate: "
+                "Optimised(variational=tacit.Variational(sampling_rate=...))."
+            )
+        chosen = chosen.for_size(size)
     target: Target = chosen.target(given)
     if isinstance(target, PooledTarget) and schema is not None:
         model = target.model
@@ -208,7 +224,7 @@ def federated_posterior(
     *,
     book: str = NO_LEDGER,
 ) -> FederatedPosterior:
-    """The posterior as draws, with a statement for each site.
+    """The posterior as draws, with a statement for each site of which an answer was used.
 
     Args:
         found: The result of the run.
@@ -225,17 +241,27 @@ def federated_posterior(
     statements = {
         name: _site_statement(cost, method, schema, units[name], book, seeded=seed is not None)
         for name, cost in found.costs.items()
+        if found.server.used[name]
     }
     fitted = method.fitted(target, found.server, 0 if seed is None else seed)
+    silent = [name for name in found.costs if name not in statements]
+    unused = (
+        f"No answer of {', '.join(silent)} was used, so there is no privacy statement for it: what it spent, if "
+        "anything, is in its own ledger."
+    )
     return FederatedPosterior(
-        **vars(fitted) | {"draws": to_table_units(fitted.draws, target.model.interpretation)},
+        **vars(fitted)
+        | {
+            "draws": to_table_units(fitted.draws, target.model.interpretation),
+            "messages": (*fitted.messages, *((unused,) if silent else ())),
+        },
         privacy=max(statements.values(), key=_spent_epsilon),
         model=target.model,
         schema=schema,
         labels=target.model.labels,
         interpretation=target.model.interpretation,
         sites=statements,
-        answers={name: (used, method.num_rounds) for name, used in found.server.used.items()},
+        answers={name: (found.server.used[name], method.num_rounds) for name in statements},
     )
 
 
@@ -286,6 +312,7 @@ def federated_study(
     budget: Budget | None = None,
     family: str | None = None,
     method: PooledScoring | Partitioned | None = None,
+    size: int | None = None,
     seed: int | None = None,
 ) -> Study[Target]:
     """Defines a federated study for a real deployment.
@@ -305,6 +332,7 @@ def federated_study(
         budget: Epsilon, delta and the neighbouring relation, in the place of ``epsilon``.
         family: The family of a formula, as for `tacit.glm`.
         method: As of `tacit.fit_federated`.
+        size: As of `tacit.fit_federated`.
         seed: Makes the run reproducible. The result is then not private.
 
     Returns:
@@ -315,7 +343,7 @@ def federated_study(
     if found is None:
         raise InvalidArgument("A study needs schema=: the public facts about the columns.")
     declared = found
-    chosen, target = method_and_target(model, declared, method)
+    chosen, target = method_and_target(model, declared, method, size)
     names, example = tuple(sites), dummy_rows(target.model, declared, 1)
 
     def read(path: Path) -> Rows:
@@ -347,6 +375,51 @@ def federated_study(
         schema=declared.to_text(),
     )
     return study
+
+
+def forecast_study(
+    study: Study[Target], size: int, *, noise: Literal["site", "split"] | None = None
+) -> Precision:
+    """Forecasts the precision of a study by pooled scoring. Reads no data, and charges nothing.
+
+    Args:
+        study: The study, which has the sites, the budget and the settings.
+        size: About how many units all sites have together.
+        noise: Forecasts for noise at each site, or split; by default as in the study.
+
+    Returns:
+        The forecast.
+
+    Raises:
+        InvalidArgument: If the study has another method, or its sites cannot split the noise.
+    """
+    if not isinstance(study.method, PooledScoring):
+        raise InvalidArgument("There are forecasts for PooledScoring() only.")
+    _validate.count("size", size)
+    given = study.method
+    split = (noise or given.noise) == "split"
+    method = replace(given, noise=noise or given.noise, dropouts=given.dropouts if split else 0)
+    model, sites = study.target.model, len(study.sites)
+    target = method.target(model)
+    found = method.prepare(method.setting(target, study.budget, sites))
+    of_sum = found.noise_std * math.sqrt(sites)
+    early = 1 + early_rounds(method.num_rounds)
+    mechanism = NoisySums(
+        sampling_rate=method.sampling_rate,
+        num_steps=method.num_rounds,
+        clip=1.0,
+        noise_multiplier=((of_sum, early), (of_sum, method.num_rounds - early)),
+        dimension=found.work.size,
+        secrets=True,
+    )
+    return coarse_forecast(
+        model,
+        Schema.from_text(study.schema),
+        Scoring(num_outcomes=method.num_outcomes),
+        mechanism,
+        size=size,
+        epsilon=study.budget.epsilon,
+    )
 
 
 def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribution]:

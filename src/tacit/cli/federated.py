@@ -4,6 +4,7 @@ What a command needs is imported when it is called: most load JAX, and a node mu
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,7 @@ def keys(
         list[str] | None,
         typer.Option(
             help="Address or name at which sites reach the server; repeatable. By default 127.0.0.1, and "
-            "superlink, its name in compose.yaml."
+            "superlink and proxy, the names in compose.yaml."
         ),
     ] = None,
     days: Annotated[int, typer.Option(help="For how long certificates are valid.", min=1)] = 365,
@@ -78,11 +79,67 @@ def keys(
     """
     from tacit.cli.federated_tools import project_sites, write_keys
 
-    addresses = tuple(address or ("127.0.0.1", "superlink"))
+    # The proxy and flwr reach the SuperLink at the first of these, wherever the sites do.
+    addresses = tuple(dict.fromkeys([*(address or ()), "127.0.0.1", "superlink", "proxy"]))
     write_keys(folder, addresses, tuple(site or project_sites()), days)
     typer.echo(
         f"Wrote {folder}. Keep ca.key and server.key secret; each site gets ca.crt and its own key."
     )
+
+
+@app.command()
+def proxy(
+    superlink: Annotated[
+        str, typer.Option(help="Address of the SuperLink, which sites cannot reach, host:port.")
+    ] = "127.0.0.1:8000",
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "0.0.0.0",  # noqa: S104 (sites must reach it)
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8443,
+    keys: Annotated[
+        Path, typer.Option(help="Folder with ca.crt, server.crt and server.key.", exists=True)
+    ] = Path("keys"),
+) -> None:
+    """Let sites reach the calls of a node at the server, and nothing else.
+
+    The SuperLink has one port, at which anybody may start runs and register nodes. Sites get the address of
+    this proxy instead.
+    """
+    try:
+        from tacit.federated.proxy import run_proxy
+    except ModuleNotFoundError:
+        raise MissingPackage("flwr", "tacit federated proxy") from None
+
+    run_proxy(
+        superlink,
+        host=host,
+        port=port,
+        certificate=keys / "server.crt",
+        key=keys / "server.key",
+        root_certificates=keys / "ca.crt",
+    )
+
+
+@app.command()
+def register(
+    keys: Annotated[
+        Path, typer.Argument(help="Folder with the public keys of nodes, SITE.pub.")
+    ] = Path("keys"),
+    site: Annotated[
+        list[str] | None,
+        typer.Option(help="Name of a site; repeatable. By default all that have a public key."),
+    ] = None,
+    nodes: Annotated[Path, typer.Option(help="File of the numbers of nodes.")] = Path("nodes"),
+    superlink: Annotated[
+        str, typer.Option(help="Name of the SuperLink in Flower's configuration.")
+    ] = "study",
+) -> None:
+    """Tell the SuperLink the public keys of nodes, and write down which number each site has.
+
+    The run takes only these nodes for the sites: --run-config "nodes='$(cat nodes)'". Sites that are in the
+    file already are left as they are.
+    """
+    from tacit.cli.register import register_nodes
+
+    typer.echo(register_nodes(keys, tuple(site or ()), nodes, superlink))
 
 
 @app.command("open")
@@ -92,7 +149,8 @@ def open_(
     ],
 ) -> None:
     """Create the ledger of a site, with the budget of its settings. Do this once."""
-    from tacit.federated.deploy import SiteSettings, open_ledger
+    from tacit.federated.deploy import open_ledger
+    from tacit.federated.settings import SiteSettings
 
     for each in settings:
         ledger = open_ledger(SiteSettings.from_file(each))
@@ -111,11 +169,51 @@ def check(
     """
     from tacit.cli.federated_tools import run_checks
 
-    lines = run_checks(path)
-    for name, said, good in lines:
-        typer.echo(f"{'ok ' if good else 'NO '} {name}: {said}")
-    if not all(good for _, _, good in lines):
+    if not _print_checks(run_checks(path)):
         raise typer.Exit(1)
+
+
+@app.command()
+def forecast(
+    study: Annotated[Path, typer.Argument(help="The file of the study, study.py.")],
+    size: Annotated[
+        int, typer.Option(help="About how many rows, or people, all sites have together.", min=1)
+    ],
+) -> None:
+    """Forecast how precise a study will be, with noise at each site and with noise that is split.
+
+    No data are read, and nothing is charged. It ends with 1 if the study as it is defined would be hopeless.
+    """
+    from tacit.api.federated import forecast_study
+    from tacit.federated.deploy import load_study
+
+    defined = load_study(study)
+    found, widths = forecast_study(defined, size), []
+    for noise, called in (("site", "Noise at each site"), ("split", "Noise that is split")):
+        try:
+            each = forecast_study(defined, size, noise=noise)  # type: ignore[arg-type]
+        except InvalidArgument as error:
+            typer.echo(f"{called}: {error}")
+        else:
+            widths.append(sum(line.spread for line in each.lines))
+            text = "\n".join([str(each), *each.warnings()])
+            typer.echo(f"{called}, {len(defined.sites)} sites.\n{text}\n")
+    if len(widths) > 1:
+        ratio = widths[0] / widths[1]
+        typer.echo(
+            f"With noise at each site intervals are {ratio:.1f} times as wide as if it is split."
+        )
+    if found.warnings():
+        raise typer.Exit(1)
+
+
+def _print_checks(lines: Iterable[tuple[str, str, bool]]) -> bool:
+    """Prints the lines of a check; whether all is in order."""
+    good = True
+    for name, said, fine in lines:
+        typer.echo(f"{'ok ' if fine else 'NO '} {name}: {said}")
+        good &= fine
+    return good
 
 
 @app.command()
@@ -128,9 +226,9 @@ def status(
     ] = Path(),
 ) -> None:
     """Show how far a run is: rounds, who answered, the time left, and what each site has spent."""
-    from tacit.cli import federated_tools
+    from tacit.cli import federated_status
 
-    typer.echo("\n\n".join(federated_tools.status(path)))
+    typer.echo("\n\n".join(federated_status.status(path)))
 
 
 @app.command()
@@ -141,17 +239,22 @@ def guard(
     ],
 ) -> None:
     """Answer for a site as a separate user, so that code shipped to the node cannot read rows."""
-    from tacit.federated.deploy import SiteSettings, WarmSite
+    from tacit.cli.federated_tools import site_checks
+    from tacit.federated.deploy import WarmSite
     from tacit.federated.guard import Guard, answer_or_error
+    from tacit.federated.settings import SiteSettings
 
     held = SiteSettings.from_file(settings)
     site = WarmSite(held)
+
+    def ready() -> dict[str, object]:
+        _print_checks(site_checks(site.open()))
+        return site.prepare()
+
     with Guard(socket, lambda fields: answer_or_error(lambda: site.answer(fields))) as server:
         try:
             typer.echo(f"{held.name} is listening at {socket}.")
-            answer_or_error(
-                site.prepare
-            )  # messages wait; what is wrong is in the log, and is said again to each
+            answer_or_error(ready)  # messages wait; what is wrong is said again to each
             server.serve_forever()
         finally:
             socket.unlink(missing_ok=True)
@@ -166,22 +269,23 @@ def node(
     ],
     key: Annotated[Path, typer.Option(help="Private key of the node.", exists=True)],
     port: Annotated[
-        int, typer.Option(help="Port of the node on loopback; each node of a machine has its own.")
-    ] = 9094,
+        int, typer.Option(help="Port of the node on loopback; by default any that is free.")
+    ] = 0,
 ) -> None:
-    """Connect a site's guard to the server: Flower's SuperNode, which is kept warm between messages.
+    """Connect a site's guard to the server: Flower's SuperNode, which passes messages on.
 
     It ends when the SuperNode ends; let a service manager start it again.
     """
     try:
-        from tacit.federated.flower import run_node, supernode_command
+        from tacit.federated.flower import free_port, run_node, supernode_command
     except ModuleNotFoundError:
         raise MissingPackage("flwr", "tacit federated node") from None
 
+    port = port or free_port()
     command = supernode_command(
         socket, superlink=superlink, root_certificates=root_certificates, key=key, port=port
     )
-    raise typer.Exit(run_node(command, port))
+    raise typer.Exit(run_node(command))
 
 
 @app.command()

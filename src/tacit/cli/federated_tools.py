@@ -1,4 +1,4 @@
-"""What `tacit federated check`, `keys` and `status` do.
+"""What `tacit federated check` and `keys` do.
 
 They are not beside the commands because they load JAX and cryptography, and the command of a node must not.
 """
@@ -14,14 +14,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit._format import text_table
 from tacit.accounting.ledger import Ledger
-from tacit.cli.ledger import charges_table
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.deploy import OpenSite, SiteSettings, Study, load_study
-from tacit.federated.journal import read_run_progress
+from tacit.federated.agreement import short_digest
+from tacit.federated.deploy import OpenSite, Study, load_study
 from tacit.federated.method import prepare_site
-from tacit.federated.state import read_run_status
+from tacit.federated.settings import SiteSettings
 from tacit.federated.targets import Target
 
 CheckLine = tuple[str, str, bool]
@@ -39,21 +37,22 @@ def run_checks(path: Path) -> list[CheckLine]:
     if path.suffix != ".toml":
         study = load_study(path)
         return [*_agreement_lines(study), *_trial_round_lines(study, study.sites[0])]
-    settings = SiteSettings.from_file(path)
-    site = OpenSite(settings)
-    return [
-        *_agreement_lines(site.study),
-        *_ledger_lines(settings, site.study),
-        *_mask_key_lines(settings, site.study),
-        _data_line(site),
-        *_trial_round_lines(site.study, site.name),
-    ]
+    return list(site_checks(OpenSite(SiteSettings.from_file(path))))
+
+
+def site_checks(site: OpenSite) -> Iterator[CheckLine]:
+    """The lines of a check of a site that is open."""
+    yield from _agreement_lines(site.study)
+    yield from _ledger_lines(site.settings, site.study)
+    yield from _mask_key_lines(site.settings, site.study)
+    yield _data_line(site)
+    yield from _trial_round_lines(site.study, site.name)
 
 
 def _agreement_lines(study: Study[Target]) -> Iterator[CheckLine]:
     agreement = study.agreement
     for name, value in agreement.parts:
-        yield name, value, True
+        yield name, short_digest(value) if name == "schema" else value, True
     yield "digest of all of these", agreement.digest, True
 
 
@@ -213,56 +212,3 @@ def _write_secret(path: Path, content: bytes) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as opened:
         opened.write(content)
-
-
-_SITES_HEADER = ("site", "answers used", "last round", "spent in this run")
-_RUNS_HEADER = ("run", "answers given", "answers paid for", "last round")
-
-
-def status(path: Path) -> list[str]:
-    """What is known at a place of how far runs are. Nothing is charged, and no row is read.
-
-    Args:
-        path: The server's state, the settings of a site (``site.toml``), or a folder with some of
-            them, such as that of a trial.
-
-    Returns:
-        A text for the server, and for every site.
-
-    Raises:
-        InvalidArgument: If there is nothing of the kind.
-    """
-    if path.is_dir():
-        found = [*sorted(path.glob("*.state")), *sorted(path.glob("sites/*/site.toml"))]
-        found = found or sorted(path.glob("site.toml"))
-        if not found:
-            raise InvalidArgument(
-                f"{path} has neither a server's state (*.state), nor a site.toml, nor sites/*/site.toml."
-            )
-        return [text for each in found for text in status(each)]
-    lines = _site_lines(path) if path.suffix == ".toml" else _server_lines(path)
-    return ["\n".join(lines)]
-
-
-def _server_lines(path: Path) -> Iterator[str]:
-    course = read_run_status(path)
-    so_far = course.line if course.updates else f"None of {course.num_rounds} rounds is done."
-    yield f"Server ({path}), run {course.run}. {so_far}"
-    yield text_table(course.sites_table, "lrrl", _SITES_HEADER)
-
-
-def _site_lines(path: Path) -> Iterator[str]:
-    settings = SiteSettings.from_file(path)
-    if not settings.ledger.exists():
-        yield f"{settings.name}: there is no ledger yet at {settings.ledger}; tacit federated open {path}."
-        return
-    ledger = Ledger(settings.ledger)
-    yield f"{settings.name} ({path}): {ledger.left} left of {ledger.total}, for every {ledger.unit}."
-    runs = read_run_progress(ledger)
-    if not runs:
-        yield "No run has asked yet."
-        return
-    cells = [(each.run, str(each.given), str(each.paid), str(each.round)) for each in runs]
-    yield text_table(cells, "lrrr", _RUNS_HEADER)
-    header, sides, charges = charges_table(ledger.charges)
-    yield text_table(charges, sides, header)

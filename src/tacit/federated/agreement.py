@@ -1,6 +1,6 @@
 """The terms of a study: what the server and a site must agree on, and sentences about who is trusted.
 
-All of it is public: settings in plain text, and digests of what is long. It travels with every message. A site
+All of it is public: settings in plain text, and a digest of the model. It travels with every message. A site
 compares it with its own study before it does anything else, and the server does the same with every answer.
 """
 
@@ -44,19 +44,20 @@ NO_GUARANTEE = (
     "no guarantee: sites keep hidden noise in their own factors, and later rounds reveal it"
 )
 
-# How parts are called in sentences, in the order in which they are compared.
+# How parts are called in sentences, in the order in which they are compared. A model by formula follows from the
+# schema, so it is not named beside it.
 _PART_NAMES = {
     "run": "run",
     "sites": "list of sites",
     "budget": "budget",
-    "schema": "schema (bounds, levels or columns)",
+    "schema": "schema",
     "method": "method",
     "model": "model or prior",
     "tacit": "version of Tacit",
     "jax": "version of JAX",
 }
-# Parts that are digests, which say nothing to people.
-_DIGEST_PARTS = ("schema", "model")
+# As many lines of a schema that differ are shown.
+_MAX_SHOWN_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,14 @@ class Agreement:
         own = dict(self.parts)
         for part, called in _PART_NAMES.items():
             here, there = own.get(part, "none"), str(other.get(part, "none"))
-            if here != there:
-                shown = (
-                    ""
-                    if part in _DIGEST_PARTS
-                    else f" ({_truncate(there)} instead of {_truncate(here)})"
-                )
-                yield f"another {called}{shown}"
+            if here == there or (
+                part == "model" and own.get("schema") != other.get("schema", "none")
+            ):
+                continue
+            if part == "schema":
+                here, there = _schema_differences(here, there)
+            said = "" if part == "model" else f" ({_truncate(there)} instead of {_truncate(here)})"
+            yield f"another {called}{said}"
 
     def check_same(self, text: object, mine: str, theirs: str) -> None:
         """Raises unless a text is this agreement.
@@ -116,6 +118,26 @@ class Agreement:
             )
         found = ", ".join(self.differences(other)) or "other terms"
         raise Refused(f"{theirs} has {found} than {mine}. Nothing was charged for this message.")
+
+
+def _schema_differences(here: str, there: str) -> tuple[str, str]:
+    """What each of two schemas has, and the other has not: their first lines of that kind."""
+    lines = [list(_lines_with_column(text)) for text in (here, there)]
+
+    def beyond(mine: list[str], other: list[str]) -> str:
+        found = [line for line in mine if line not in set(other)]
+        return ", ".join(found[:_MAX_SHOWN_LINES]) or "none"
+
+    return beyond(lines[0], lines[1]), beyond(lines[1], lines[0])
+
+
+def _lines_with_column(text: str) -> Iterator[str]:
+    """The lines of a schema, each beginning with the name of its column."""
+    column = ""
+    for line in text.splitlines():
+        nested = line.startswith("    ")
+        column = column if nested else line.strip()
+        yield f"{column} {line.strip()}" if nested else column
 
 
 def short_digest(text: str) -> str:

@@ -11,15 +11,15 @@ opened are stored. The folder is private to its owner, because whoever can write
 
 import importlib
 import importlib.util
+import logging
 import os
 import stat
 import sys
 import sysconfig
 import threading
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Generic
@@ -30,6 +30,7 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused
 from tacit.federated.agreement import Agreement, short_digest
+from tacit.federated.guard import error_reply
 from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
 from tacit.federated.method import FederatedMethod, prepare_site
 from tacit.federated.protocol import (
@@ -43,13 +44,17 @@ from tacit.federated.protocol import (
 )
 from tacit.federated.schemes import Prepared, RunSetting, WithoutPrivacy
 from tacit.federated.server import Server
+from tacit.federated.settings import SiteSettings
 from tacit.federated.site import Client
-from tacit.federated.targets import T, Target
+from tacit.federated.targets import T, Target, study_digest
 from tacit.privacy.checkpoint import strip_addresses
 from tacit.privacy.gate import compilation_cache_in
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
 
+_LOG = logging.getLogger(__name__)
+# With more sites, keys of masks take tens of megabytes in a round, and hardly a round would be complete.
+MAX_MASKED_SITES = 300
 # Endings of the files that JAX writes.
 _CACHE_SUFFIXES = ("-cache", "-atime")
 
@@ -119,10 +124,10 @@ class Study(Generic[T]):
                 "A study with real sites needs a budget and a private scheme. For comparisons without "
                 "privacy use tacit.fit_federated on made-up data."
             )
-        if self.method.rounds(len(self.sites)).kind == "asynchronous":
+        if self.masked and len(self.sites) > MAX_MASKED_SITES:
             raise InvalidArgument(
-                "The asynchronous schedule simulates sites of different speeds. Over a network use the "
-                "synchronous or the sequential schedule."
+                f"Split noise is for at most {MAX_MASKED_SITES} sites: every site gets a key of every other in each round, "
+                'and one site that is absent costs a round. Use noise="site", or join sites into fewer.'
             )
         _ = self.setting
 
@@ -144,9 +149,9 @@ class Study(Generic[T]):
             run=self.run if self.seed is None else f"{self.run}, seeded",
             sites=", ".join(self.sites),
             budget=str(self.budget),
-            schema=short_digest(self.schema),
+            schema=self.schema,
             method=strip_addresses(repr(self.method)),
-            model=short_digest(self.about),
+            model=short_digest(study_digest(self.target.family, self.target, self.example)),
         )
 
     @cached_property
@@ -188,54 +193,6 @@ def load_study(path: Path) -> Study[Target]:
     return study
 
 
-@dataclass(frozen=True, kw_only=True)
-class SiteSettings:
-    """A site's own settings.
-
-    Args:
-        name: The name of the site.
-        study: The Python file that defines the study.
-        data: The data file.
-        ledger: The ledger.
-        total: The total budget of the ledger, for all runs together.
-        held_out: A file of rows that are not fitted, for a private score of the result.
-        identity: The file of the key that the site signs with.
-        members: Public keys of all sites, by name.
-    """
-
-    name: str
-    study: Path
-    data: Path
-    ledger: Path
-    total: Budget | None = None
-    held_out: Path | None = None
-    identity: Path | None = None
-    members: Mapping[str, bytes] = field(default_factory=dict)
-
-    @classmethod
-    def from_file(cls, path: str | Path) -> "SiteSettings":
-        """Reads settings from a TOML file. Paths in the file are relative to it."""
-        source = Path(path).absolute()
-        try:
-            given, folder = tomllib.loads(source.read_text("utf-8")), source.parent
-            paths = {key: folder / given[key] for key in ("held_out", "identity") if key in given}
-            return cls(
-                name=str(given["name"]),
-                study=folder / given["study"],
-                data=folder / given["data"],
-                ledger=folder / given["ledger"],
-                total=Budget(**given["budget"]) if "budget" in given else None,
-                members={
-                    name: bytes.fromhex(key) for name, key in given.get("members", {}).items()
-                },
-                **paths,
-            )
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise InvalidArgument(
-                f"{source} must have the settings name, study, data and ledger: {error}."
-            ) from error
-
-
 def open_ledger(settings: SiteSettings) -> Ledger:
     """Creates the ledger of a site with the budget of its settings. Do this once."""
     if settings.total is None:
@@ -272,17 +229,8 @@ class OpenSite:
         _ = self._client
 
     def check_readable(self) -> None:
-        """Raises if the rows cannot be read, or are not of the study.
-
-        What it says is for the people of the site. That there are more rows than ``rows_bound`` must not
-        be told to the server, so that it is no reason to refuse a task.
-        """
-        rows, bound = self._read(), self.study.setting.rows_bound
-        if bound is not None and rows.is_longer_than(bound):
-            raise InvalidArgument(
-                f"There are more {rows.unit}s than the study's rows_bound of {bound}. The server would leave "
-                "the answers of this site out, after it has paid for them. Ask for a larger rows_bound."
-            )
+        """Raises if the rows cannot be read, or are not of the study."""
+        _ = self._read()
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""
@@ -354,10 +302,18 @@ _STUDY_SUFFIXES = (".py", ".yaml", ".yml", ".toml", ".json")
 def answer_message(site: OpenSite, fields: Fields) -> Fields:
     """The answer of a site to one message, if the server agrees with the site on the study."""
     kind, agreement = fields.get("kind"), site.study.agreement
+    said: Fields = {"site": site.name, "agreed": agreement.text}
     if kind == "hello" and "agreed" not in fields:
-        return {"site": site.name, "agreed": agreement.text}
+        return said
     if kind in {"hello", "offer", "task"}:
-        agreement.check_same(fields.get("agreed"), site.name, "The server")
+        try:
+            agreement.check_same(fields.get("agreed"), site.name, "The server")
+        except Refused as error:
+            if kind != "hello":
+                raise
+            # The server must know which site it is that refuses, so as not to wait for it.
+            _LOG.warning("Refused: %s", error)
+            return said | error_reply(error)
     return {**_dispatch_message(site, fields), "agreed": agreement.text}
 
 

@@ -10,20 +10,17 @@ The code of a ClientApp comes with the run. A site that wants to keep it away fr
 learns only the kind of an error at a site, and a sentence (`tacit.federated.guard`). What loads JAX is imported
 when it is needed: a node that only passes messages on to a guard starts quickly.
 
-Flower imports itself again for every message, which takes most of a round. `run_node` therefore runs the SuperNode
-with ``--isolation process``, so that another process fetches messages from it. That process has imported everything
-before, and forks for every message. Code that was shipped with the run is only loaded in the fork, which ends with
-the message.
+Flower starts a program for every message, which imports Flower (some two seconds of CPU) and not JAX. What takes longer, the study,
+its rows and its compiled programs, stays in the memory of the guard.
 """
 
 import ctypes
 import logging
-import multiprocessing
 import os
 import signal
+import socket as socketlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -38,15 +35,14 @@ from tacit.federated.guard import answer_or_error, ask
 from tacit.federated.protocol import Fields
 
 if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
-    from tacit.federated.deploy import SiteSettings, Study
+    from tacit.federated.deploy import Study
+    from tacit.federated.settings import SiteSettings
     from tacit.federated.targets import Target
 
+_LOG = logging.getLogger(__name__)
 # The name of the record that holds the fields of a message.
 RECORD = "tacit"
-# Seconds between two looks for a message.
-_POLL_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_FORK = multiprocessing.get_context("fork")
 
 
 def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> ClientApp:
@@ -80,7 +76,8 @@ def _answer_message(
     if settings is None and node.get("guard"):
         return ask(Path(str(node["guard"])), fields)
 
-    from tacit.federated.deploy import SiteSettings, answer_once
+    from tacit.federated.deploy import answer_once
+    from tacit.federated.settings import SiteSettings
 
     if settings is not None:
         return answer_once(settings(context), fields)
@@ -92,15 +89,18 @@ def _answer_message(
     )
 
 
-def server_app(study: "Study[Target]") -> ServerApp:
+def server_app(study: "Study[Target]", *, pinned: bool = True) -> ServerApp:
     """The ServerApp of a study.
 
     The run configuration has ``result``, the file of the posterior; ``state``, the file in which the
-    server keeps what it received, by default beside the result; and ``timeout``, ``patience``, ``nodes`` and
-    ``roaming`` as in `tacit.federated.flower_grid.FlowerTransport`.
+    server keeps what it received, by default beside the result; ``nodes``, the number of the node of each site,
+    as `tacit federated register` writes them; and ``timeout`` and ``patience`` as in
+    `tacit.federated.flower_grid.FlowerTransport`.
 
     Args:
         study: The study.
+        pinned: Whether ``nodes`` must name the node of each site. Otherwise, as in simulations, the first
+            node with a site's name is the site.
 
     Returns:
         The app.
@@ -113,16 +113,22 @@ def server_app(study: "Study[Target]") -> ServerApp:
 
         _log_progress()
         settings = context.run_config
+        nodes = parse_nodes(str(settings.get("nodes", "")))
+        unnamed = [name for name in study.sites if name not in nodes]
+        if pinned and unnamed:
+            raise InvalidArgument(
+                f"The run does not know the node of {', '.join(unnamed)}: pass --run-config "
+                "\"nodes='$(cat nodes)'\", with the file that tacit federated register writes."
+            )
         result = Path(str(settings.get("result", "posterior.nc")))
         run = "".join(each if each.isalnum() or each in "-_" else "_" for each in study.run)
         server = serve(
             grid,
             study,
-            timeout=float(settings.get("timeout", 600.0)),
-            patience=float(settings.get("patience", 3600.0)),
+            timeout=float(settings.get("timeout", 120.0)),
+            patience=float(settings.get("patience", 900.0)),
             state=Path(str(settings.get("state") or f"{result}.{run}.state")),
-            nodes=parse_nodes(str(settings.get("nodes", ""))),
-            roaming=bool(settings.get("roaming", False)),
+            nodes=nodes,
         )
         if study.finish is not None:
             study.finish(server, result)
@@ -178,17 +184,22 @@ def supernode_command(
         *("--root-certificates", os.fspath(root_certificates)),
         *("--auth-supernode-private-key", os.fspath(key)),
         *("--host", "127.0.0.1", "--port", str(port)),
-        *("--isolation", "process"),
         *("--node-config", f"guard='{socket.absolute()}'"),
     ]
 
 
-def run_node(command: Sequence[str], port: int) -> int:
-    """Runs a SuperNode until it ends, and starts a ClientApp for every message.
+def free_port() -> int:
+    """A port on loopback that nobody uses."""
+    with socketlib.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_node(command: Sequence[str]) -> int:
+    """Runs a SuperNode until it ends, and says why if it does not get in.
 
     Args:
         command: The command of the SuperNode; see `supernode_command`.
-        port: The port of the node's own interface.
 
     Returns:
         The exit code of the SuperNode. A service manager should start the node again.
@@ -197,11 +208,18 @@ def run_node(command: Sequence[str], port: int) -> int:
     # One thread only, so that something may run before the SuperNode.
     with subprocess.Popen(command, preexec_fn=_end_with_parent) as node:  # noqa: S603, PLW1509
         try:
-            _fetch_messages(node, f"127.0.0.1:{port}")
+            node.wait()
         except KeyboardInterrupt:
             pass
         finally:
             node.terminate()
+    if node.returncode > 0:
+        _LOG.error(
+            "The SuperNode ended (code %d). If it says 'Failed to activate' above, the server was reached and does "
+            "not take this node's key: it is not registered (tacit federated register), another process uses it, or "
+            "the node lost power less than a minute ago. Otherwise the server was not reached.",
+            node.returncode,
+        )
     return node.returncode
 
 
@@ -216,36 +234,3 @@ def _end_with_parent() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     raise KeyboardInterrupt
-
-
-def _fetch_messages(node: "subprocess.Popen[bytes]", address: str) -> None:
-    """Fetches messages from a SuperNode as long as it runs."""
-    # Parts of Flower that only a node needs, and that are not documented. They are loaded before any fork.
-    import httpx
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest
-    from flwr.supercore.constant import TaskType
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-    from flwr.supercore.runtime import RuntimeHttpClient
-    from flwr.supernode.runtime.run_clientapp import run_clientapp
-
-    def answer(token: str, parent: int) -> None:
-        """Runs the ClientApp of one message, in a process of its own."""
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        run_clientapp(address, token, insecure=True, parent_pid=parent)
-
-    client = RuntimeHttpClient.from_server_address(
-        address,
-        insecure=True,
-        root_certificates=None,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
-    )
-    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
-    while node.poll() is None:
-        try:
-            token = client.AcquireTask(request).token
-        except httpx.TransportError:  # it is starting, or ending
-            token = ""
-        if token:
-            _FORK.Process(target=answer, args=(token, os.getpid())).start()
-        multiprocessing.active_children()  # those that have ended are cleared away
-        time.sleep(_POLL_SECONDS)

@@ -6,7 +6,7 @@ The transport finds sites among nodes, and repeats messages until they answer, h
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -164,7 +164,6 @@ class FlowerTransport:
         patience: Seconds after which the round continues without the site. In later rounds it is
             waited for no longer than ``timeout``, until it answers again.
         nodes: Node numbers of sites, by name, if they are known.
-        roaming: Whether a site may return with another node number, as nodes without keys do.
     """
 
     def __init__(
@@ -179,7 +178,6 @@ class FlowerTransport:
         timeout: float = 600.0,
         patience: float = 3600.0,
         nodes: Mapping[str, int] | None = None,
-        roaming: bool = False,
     ) -> None:
         self.sites = sites
         self.refused: dict[str, str] = {}
@@ -191,7 +189,8 @@ class FlowerTransport:
         self._patience = _validate.positive("patience", patience)
         self._nodes: dict[str, int] = {}  # the present node of each site
         self._hellos = self._new_mailbox()
-        self._bound, self._roaming = dict(nodes or {}), roaming  # the node that may be each site
+        self._bound = dict(nodes or {})  # the node that may be each site
+        self._said = ""  # about sites that are waited for
 
     def exchange(self, tasks: Mapping[str, Task]) -> dict[str, Reply]:
         """The replies of the sites that answered in time."""
@@ -244,14 +243,15 @@ class FlowerTransport:
     def _deliver(self, fields: Mapping[str, Fields]) -> dict[str, Fields]:
         """The answers of sites, each asked until it answers or patience ends; late ones count.
 
-        One that answers with an error is asked again in the next round. Between two questions that
-        failed there is a pause, which gets longer.
+        One that answers with an error, or that refuses the study, is asked again in the next round. Between
+        two questions that failed there is a pause, which gets longer.
         """
         end, found = time.monotonic() + self._patience, dict[str, Fields]()
         missing, mailbox = dict(fields), self._new_mailbox()
         names, pause = dict[int, str](), _RETRY_SECONDS[0]
         while missing and (left := end - time.monotonic()) > 0:
-            self._find_sites(missing, min(self._timeout, left))
+            refusing = self._find_sites(missing, min(self._timeout, left))
+            missing = {name: each for name, each in missing.items() if name not in refusing}
             asked = {
                 self._nodes[name]: each for name, each in missing.items() if name in self._nodes
             }
@@ -260,16 +260,29 @@ class FlowerTransport:
             for node, reply in mailbox.answers(min(self._timeout, left)).items():
                 found[names[node]] = reply
             missing = {name: each for name, each in missing.items() if name not in found}
-            if missing:
-                _LOG.info("No answer yet from %s.", ", ".join(missing))
+            self._tell_missing(missing)
             self._forget_disconnected(missing, mailbox)
             if missing.keys() <= self._absent:
                 break
             if not mailbox.waits:
                 time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
                 pause = min(2 * pause, _RETRY_SECONDS[1])
-        self._absent = (self._absent | missing.keys()) - found.keys()
+        self._absent = (self._absent | fields.keys()) - found.keys()
         return {name: reply for name, reply in found.items() if not self._is_refusal(name, reply)}
+
+    def _tell_missing(self, names: Collection[str]) -> None:
+        """Logs which sites are waited for, and of which there is no node; the same only once."""
+        absent = [name for name in names if name not in self._nodes]
+        there = [name for name in names if name in self._nodes]
+        said = f"No answer yet from {', '.join(there)}." if there else ""
+        if absent:
+            said += (
+                f" No node of {', '.join(absent)} is connected: it is starting, or its key is not registered, or it "
+                "does not run; the node's own log says which."
+            )
+        if said != self._said:
+            self._said = said
+            _LOG.info("%s", said.strip() or "All sites have answered.")
 
     def _forget_disconnected(self, missing: Mapping[str, Fields], mailbox: Mailbox) -> None:
         """Forgets nodes that are not connected any more: the site may return as another node."""
@@ -299,26 +312,38 @@ class FlowerTransport:
             return str(error)
         return None
 
-    def _find_sites(self, wanted: Mapping[str, Fields], timeout: float) -> None:
-        """Asks nodes of unknown sites for their names."""
-        if set(wanted) <= set(self._nodes):
-            return
+    def _find_sites(self, wanted: Mapping[str, Fields], timeout: float) -> set[str]:
+        """Asks nodes of unknown sites for their names.
+
+        Returns:
+            Wanted sites that refuse the study, or are refused. A node may refuse without a name, because its
+            settings are not valid: if there are as many of them as sites without a node, they are these.
+        """
+        absent = set(wanted) - set(self._nodes)
+        if not absent:
+            return set()
         known = set(self._nodes.values())
         unknown = [node for node in self._grid.get_node_ids() if node not in known]
         hello: Fields = {"kind": "hello", "agreed": self._agreement.text}
-        claims: dict[str, list[int]] = {}
+        claims, refusing = dict[str, list[int]](), list[str]()
         self._hellos.send(dict.fromkeys(unknown, hello))
         for node, reply in self._hellos.answers(timeout).items():
+            name = str(reply.get("site"))
             error = str(reply["error"]) if "error" in reply else None
-            if error is None and reply.get("site") in self.sites:
-                error = self._disagreement(str(reply["site"]), reply)
+            if error is None and name in self.sites:
+                error = self._disagreement(name, reply)
             if error is not None:
-                self.refused[f"node {node}"] = error
-                _LOG.warning("Node %d refuses, or is refused: %s", node, error)
-            elif reply.get("site") in self.sites:
-                claims.setdefault(str(reply["site"]), []).append(node)
+                free = name in absent and self._bound.get(name, node) == node
+                refusing.append(name if free else f"node {node}")
+                self.refused[refusing[-1]] = error
+                _LOG.warning("%s (node %d) refuses, or is refused: %s", name, node, error)
+            elif name in self.sites:
+                claims.setdefault(name, []).append(node)
         for name, claimants in claims.items():
             self._assign_node(name, claimants)
+        absent -= set(self._nodes)
+        named = absent & set(refusing)
+        return absent if len(set(refusing) - named) >= len(absent - named) else named
 
     def _assign_node(self, name: str, claimants: Sequence[int]) -> None:
         """Assigns a name to its known node, or to the only node that claims it."""
@@ -326,7 +351,7 @@ class FlowerTransport:
         if bound in claimants and free:
             claimants = [each for each in claimants if each != bound]
             self._nodes[name] = int(bound or 0)
-        elif len(claimants) == 1 and free and (bound is None or self._roaming):
+        elif len(claimants) == 1 and free and bound is None:
             self._nodes[name] = self._bound[name] = claimants[0]
             claimants = ()
         if name in self._nodes and free:
@@ -348,7 +373,6 @@ def serve(
     patience: float,
     state: Path | None = None,
     nodes: Mapping[str, int] | None = None,
-    roaming: bool = False,
 ) -> Server:
     """Runs a study to its end.
 
@@ -363,7 +387,6 @@ def serve(
         patience: See `FlowerTransport`.
         state: File in which the server keeps what it received.
         nodes: See `FlowerTransport`.
-        roaming: See `FlowerTransport`.
 
     Returns:
         The server at the end of the run.
@@ -380,7 +403,6 @@ def serve(
         timeout=timeout,
         patience=patience,
         nodes=nodes,
-        roaming=roaming,
     )
     rounds = study.method.rounds(len(study.sites))
     status = RunStatus(

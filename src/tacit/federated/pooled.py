@@ -38,8 +38,7 @@ from tacit.federated.server import (
     MAX_COMPARED_SITES,
     Schedule,
     Server,
-    influence_warnings,
-    log_influence,
+    influence_sentences,
     other_state,
     sum_replies,
 )
@@ -55,6 +54,7 @@ from tacit.inference.scoring import (
     check_model,
     make_query,
     method_result,
+    scoring_rate_for_size,
     scoring_step,
     start_rounds,
 )
@@ -171,22 +171,7 @@ class ScoreSumRelease:
         _, out = run(gate, scoring_step(target.model, self.outcomes), query, no_inputs)
         if not self.mechanism.as_integers:
             return np.asarray(out[0], np.float64)
-        return add_random_high_words(np.asarray(out[0]), source.child("high words"))
-
-
-def add_random_high_words(low: NDArray[np.int32], source: Randomness) -> NDArray[np.int64]:
-    """Numbers of 64 bits whose lower half is given, and whose upper half is uniform.
-
-    The sum of some shows the sum of their lower halves modulo 2^32, and nothing else: not whether the
-    number of one site has wrapped around. [whole-sum]
-    """
-    high = source.words(len(low)) << np.uint64(32)
-    return (high | low.view(np.uint32).astype(np.uint64)).view(np.int64)
-
-
-def low_words(total: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The lower halves of a sum of such numbers."""
-    return (total.view(np.uint64) & np.uint64(2**32 - 1)).astype(np.uint32).view(np.int32)
+        return np.ascontiguousarray(out[0]).view(np.int64)  # [whole-sum]
 
 
 _LOG = logging.getLogger(__name__)
@@ -196,8 +181,15 @@ _EARLY_FRACTION = 0.45
 # Late rounds that a posterior needs.
 _MIN_LATE_ROUNDS = 2
 _POSTERIOR_DRAWS, _INFLUENCE_DRAWS = 1000, 200
-# Standard deviations of noise that no answer exceeds.
+# Standard deviations of noise, and of the number of units that are sampled, that no answer exceeds.
 _MAX_NOISE_STDS = 8.0
+# Sums of all sites take 64 bits, which hold those of this many units. It bounds nothing else.
+_BATCH_BOUND = 2**40
+
+
+def early_rounds(num_rounds: int) -> int:
+    """How many rounds after the first find the position and the metric."""
+    return round(_EARLY_FRACTION * (num_rounds - 1))
 
 
 class FinishedRound(NamedTuple):
@@ -223,7 +215,7 @@ class PooledServer(Server):
         num_rounds: How many rounds there will be, of which the first counts the units.
         noise_std: Standard deviation of the noise in one site's answer.
         num_outcomes: Number of outcomes that are drawn for each row.
-        rows_bound: The declared bound on the number of units at a site, which bounds its influence.
+        sampling_rate: Probability with which each unit takes part in a round.
     """
 
     model: UnitModel
@@ -231,7 +223,7 @@ class PooledServer(Server):
     num_rounds: int
     noise_std: float
     num_outcomes: int
-    rows_bound: int
+    sampling_rate: float = 1.0
     rounds: Rounds = field(init=False)
     finished: list[FinishedRound] = field(init=False, default_factory=list)
 
@@ -249,12 +241,14 @@ class PooledServer(Server):
     @property
     def num_early(self) -> int:
         """How many rounds after the first find the position and the metric."""
-        return round(_EARLY_FRACTION * (self.num_rounds - 1))
+        return early_rounds(self.num_rounds)
 
     def _rounds(self, early: int) -> Rounds:
         """The state of a fit before its first round."""
         noise = [self.noise_std * math.sqrt(len(self.sites))] * self.num_rounds
-        return start_rounds(self.model, self.simulated, noise, early, self.num_outcomes)
+        return start_rounds(
+            self.model, self.simulated, noise, early, self.num_outcomes, self.sampling_rate
+        )
 
     def _next_query(self) -> Vector:
         query = make_query(self.model, whiten_prior(self.model), self.rounds.ask())
@@ -293,15 +287,11 @@ class PooledServer(Server):
         answers = {} if masked else {name: reply.values for name, reply in replies.items()}
         self._record_round(frozenset(replies), total, answers)
         self._query = self._next_query()
-        log_influence(len(self.finished), self._pulls(self.finished[-1]))
         return np.zeros(0)  # sites keep no factors
 
     def _sum(self, replies: Sequence[Reply]) -> Vector:
-        """The sum of answers; of whole numbers, their lower halves (see `add_random_high_words`)."""
-        if not self.needs_all_sites:
-            return sum_replies(replies, np.zeros(0))
-        whole = np.asarray(np.sum([reply.change for reply in replies], axis=0, dtype=np.int64))
-        return low_words(whole).astype(np.float64) * float(self.grid or 1.0)
+        """The sum of answers; of whole numbers modulo 2^64, as masks are."""
+        return sum_replies(replies, np.zeros(0))
 
     def _record_round(
         self, members: frozenset[str], total: Vector, answers: Mapping[str, Vector]
@@ -336,7 +326,7 @@ class PooledServer(Server):
     def _split(self, vector: Vector, query: WhitenedQuery) -> ScoreSums:
         """The parts of an answer, with the noise of one site."""
         noise = max(self.noise_std, 1e-3)
-        return split_release(vector, self.model.dimension, query.shares, noise)
+        return split_release(vector, self.model.dimension, query.shares, noise, self.sampling_rate)
 
     def _stand_in(self, name: str, finished: FinishedRound) -> list[ScoreSums]:
         """What a site would have answered, by its other answers; nothing if there are none."""
@@ -352,7 +342,7 @@ class PooledServer(Server):
         return [_scaled_sum(moved, 1 / len(moved), 1.0)] if moved else []
 
     def _is_possible_sum(self, values: Vector, sites: frozenset[str]) -> bool:
-        """Whether this can be a noisy sum over as many units as these sites have said to have, and may.
+        """Whether this can be a noisy sum over as many units as these sites have said to have.
 
         The first round counts units, and a unit's vector is no longer than one. This bounds what a site
         that sends anything else can do.
@@ -371,8 +361,9 @@ class PooledServer(Server):
             * math.sqrt(len(self.sites))
             * (1 + math.sqrt(len(values)))
         )
-        most = min(count, float(len(sites) * self.rows_bound)) + slack
-        return bool(np.linalg.norm(values) <= most)  # not so for NaN
+        if self.sampling_rate < 1:  # every round has another sample
+            slack += _MAX_NOISE_STDS * math.sqrt(2 * max(count, 0.0))
+        return bool(np.linalg.norm(values) <= count + slack)  # not so for NaN
 
     def influence(self) -> dict[str, float]:
         """How far the posterior would move without each site, in its standard deviations.
@@ -397,24 +388,6 @@ class PooledServer(Server):
             name: float(np.max(np.abs(draws(name).mean(axis=0) - mean) / spread)) for name in there
         }
 
-    def pulls(self) -> list[dict[str, float]]:
-        """How strongly each site pulled in every round, in standard deviations that all rows leave.
-
-        It is the length of a site's score. Scores of all sites cancel where the posterior is. The first
-        round has none.
-        """
-        return [self._pulls(finished) for finished in self.finished]
-
-    def _pulls(self, finished: FinishedRound) -> dict[str, float]:
-        query = finished.query
-        if not 1 < len(finished.answers) <= MAX_COMPARED_SITES or not query.shares[0]:
-            return {}
-        unit = query.clip / math.sqrt(self.rounds.units * self.rounds.used_slope[0])
-        return {
-            name: float(np.linalg.norm(self._split(answer, query).score)) * unit
-            for name, answer in finished.answers.items()
-        }
-
     def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> MethodResult:
         """The posterior of what sites answered.
 
@@ -430,13 +403,14 @@ class PooledServer(Server):
         found = method_result(self.model, result, rounds)
         absent = f"The posterior is without the rows of {', '.join(missing)}."
         compared = not without and len(self.sites) <= MAX_COMPARED_SITES
+        moved = influence_sentences(self.influence() if compared else {})
         return replace(
             found,
             trace={"mean": np.array(self.trace)},
             messages=(
                 *found.messages,
                 *((absent,) if missing else ()),
-                *influence_warnings(self.influence() if compared else {}),
+                *moved,
             ),
             fitted_by=(
                 f"Private Fisher scoring over {len(self.sites) - len(missing)} sites.",
@@ -587,7 +561,8 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
             of the others, so ``spare_answers`` must be at least as many.
         spare_answers: Answers that are charged in addition to the rounds.
         num_outcomes: As of `tacit.Scoring`.
-        rows_bound: A declared bound on the number of units at a site.
+        sampling_rate: Probability with which each unit takes part in a round, at all sites. Less than
+            one is for sites with very many units.
     """
 
     num_rounds: int = 20
@@ -596,7 +571,7 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
     dropouts: int = 0
     spare_answers: int = 0
     num_outcomes: int = 6
-    rows_bound: int = 2**17
+    sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.integer("num_rounds", self.num_rounds, least=4)
@@ -612,7 +587,12 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
                 "spare_answers of at least dropouts."
             )
         _validate.count("num_outcomes", self.num_outcomes, least=2)
-        _validate.count("rows_bound", self.rows_bound)
+        _validate.rate("sampling_rate", self.sampling_rate)
+
+    def for_size(self, size: int) -> "PooledScoring":
+        """The method with settings for about ``size`` units at the largest site, which is public."""
+        rate = min(self.sampling_rate, scoring_rate_for_size(size))
+        return replace(self, sampling_rate=rate)
 
     @property
     def scheme(self) -> Scheme[PooledTarget]:  # type: ignore[override]
@@ -641,8 +621,11 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
         budget, noise, event = setting.budget, 0.0, None
         if budget is not None:
             normal = normal_noise_budget(budget) if self.split else budget
-            noise = calibrate.noise_multiplier(normal, num_steps=setting.answers)
-            event = events.sampled_gaussian(noise, 1.0, setting.answers)
+            rate = self.sampling_rate
+            noise = calibrate.noise_multiplier(
+                normal, sampling_rate=rate, num_steps=setting.answers
+            )
+            event = events.sampled_gaussian(noise, rate, setting.answers)
         # The least number of sites whose shares of noise are in a sum. Theorem F8.
         honest = setting.together - self.dishonest - self.dropouts
         if self.split and honest < 1:
@@ -656,18 +639,17 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
                 'answer nobody masks; use noise="site", or fewer dropouts.'
             )
         mechanism = NoisySums(
-            sampling_rate=1.0,
+            sampling_rate=self.sampling_rate,
             num_steps=1,
             clip=1.0,
             noise_multiplier=noise / math.sqrt(honest) if self.split else noise,
             dimension=contribution_size(setting.target.model.dimension),
-            batch_bound=self.rows_bound,
+            batch_bound=_BATCH_BOUND,
             secrets=True,
             as_integers=self.split,
         )
         if self.split and budget is not None and event is not None:
-            advice = 'use noise="site", or a smaller rows_bound'
-            check_noise_shares(mechanism, setting, budget, honest, advice)
+            check_noise_shares(mechanism, setting, budget, honest, 'use noise="site"')
             event = events.compose(event, shares_slack(budget))
         work = ScoreSumRelease(setting.target, self.num_outcomes, mechanism)
         return Prepared(work=work, event=event, in_factor=False, noise_std=mechanism.noise_std)
@@ -699,7 +681,6 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
             sites=sites,
             together=sites,
             dropouts=self.dropouts,
-            rows_bound=self.rows_bound,
         )
 
     def server(
@@ -721,7 +702,7 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
             num_rounds=self.num_rounds,
             noise_std=prepared.noise_std,
             num_outcomes=self.num_outcomes,
-            rows_bound=self.rows_bound,
+            sampling_rate=self.sampling_rate,
             needs_all_sites=self.split,
             dropouts=self.dropouts,
             spare_rounds=self.spare_answers,

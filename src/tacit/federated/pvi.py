@@ -24,8 +24,7 @@ from tacit.federated.server import (
     Schedule,
     ScheduleName,
     Server,
-    influence_warnings,
-    log_influence,
+    influence_sentences,
     other_state,
     sum_replies,
 )
@@ -119,8 +118,6 @@ class PVIServer(Server):
         parts = {name: share * values for name, values in own.items()}
         for name, part in parts.items():
             self.factors[name] = self.factors[name] + part
-        if len(parts) <= MAX_COMPARED_SITES:
-            log_influence(self.round, self._influences(parts))
         # Where the factor is shared, sites keep none of their own.
         return share if self.tracked else np.zeros(0)
 
@@ -166,8 +163,7 @@ class PVIServer(Server):
 
         Nothing is known if only the sum of answers is.
         """
-        known = self.tracked and 1 < len(self.sites) <= MAX_COMPARED_SITES
-        return self._influences(self.factors) if known else {}
+        return self._influences(self.factors) if self.tracked and len(self.sites) > 1 else {}
 
     def without(self, sites: Sequence[str]) -> Vector:
         """The posterior without some sites: divided by their factors."""
@@ -198,7 +194,7 @@ class Partitioned(FederatedMethod[NaturalTarget]):
     Args:
         scheme: How sites protect their data; see `tacit.federated.schemes` and docs/federated.md.
         num_rounds: How often every site is asked.
-        schedule: ``"synchronous"``, ``"sequential"`` or ``"asynchronous"``.
+        schedule: ``"synchronous"`` or ``"sequential"``.
         damping: Factor that a site's change is multiplied by. By default 1; or one over the number of
             sites that are asked together for private optimisation, whose changes overlap.
         group_size: Number of sites that are asked at a time.
@@ -299,12 +295,14 @@ class Partitioned(FederatedMethod[NaturalTarget]):
         family, found = target.family, held.posterior
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)
+        compared = len(server.sites) <= MAX_COMPARED_SITES
+        moved = influence_sentences(held.influence() if compared else {})
         return MethodResult(
             draws=target.named_draws(found, _POSTERIOR_DRAWS, seed),
             trace={"natural": np.array(server.trace)},
             unconstrained_mean=None if gaussian is None else gaussian.mean(found),
             unconstrained_covariance=None if gaussian is None else gaussian.covariance(found),
-            messages=(_ROUNDS_UNCHECKED, *influence_warnings(held.influence())),
+            messages=(_ROUNDS_UNCHECKED, *moved),
             fitted_by=(
                 f"Partitioned variational inference over {len(server.sites)} sites.",
                 f"{self.num_rounds} rounds.",

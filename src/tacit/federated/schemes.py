@@ -86,7 +86,6 @@ class RunSetting(Generic[T]):
         together: The number of sites that answer in one round.
         damping: The factor that the server multiplies changes by.
         dropouts: How many of the sites that answer together may be missing.
-        rows_bound: The declared bound on the number of units at a site, if there is one.
     """
 
     target: T
@@ -96,7 +95,6 @@ class RunSetting(Generic[T]):
     together: int
     damping: float = 1.0
     dropouts: int = 0
-    rows_bound: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

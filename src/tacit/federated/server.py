@@ -29,13 +29,13 @@ from tacit.federated.protocol import (
 
 # Saves the state of the server after an update, before anything that depends on it leaves.
 SaveState = Callable[["Server"], None]
-ScheduleName = Literal["synchronous", "sequential", "asynchronous"]
+ScheduleName = Literal["synchronous", "sequential"]
 
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
 _MAX_EMPTY_ROUNDS = 3
-# With more sites than this, their influence is not compared.
-MAX_COMPARED_SITES = 30
+# With more sites than this, a result says nothing of their influence: it takes too long.
+MAX_COMPARED_SITES = 100
 # A site whose rows move the posterior by more standard deviations than this is named.
 _NOTABLE_INFLUENCE = 3.0
 # The arrays of a state that all update rules have: kinds of numbers and dimensions.
@@ -56,8 +56,7 @@ class Schedule:
     Args:
         num_rounds: How often every site is asked.
         kind: With ``"synchronous"`` all sites start from the same posterior and their changes are added.
-            With ``"sequential"`` they are asked one after the other. ``"asynchronous"`` simulates
-            sites of different speeds, for comparisons.
+            With ``"sequential"`` they are asked one after the other.
         group_size: The number of sites that are asked at a time, synchronously.
         damping: The factor that changes are multiplied by.
     """
@@ -69,7 +68,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         _validate.count("num_rounds", self.num_rounds)
-        _validate.choice("schedule", self.kind, ("synchronous", "sequential", "asynchronous"))
+        _validate.choice("schedule", self.kind, ("synchronous", "sequential"))
         _validate.rate("damping", self.damping)
         if self.group_size is not None:
             _validate.count("group_size", self.group_size)
@@ -324,27 +323,21 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
     return grids.pop()
 
 
-def influence_warnings(found: Mapping[str, float]) -> tuple[str, ...]:
-    """A sentence about the site with the most influence, if that is much."""
-    name = max(found, key=lambda each: found[each], default="")
-    if not name or found[name] < _NOTABLE_INFLUENCE:
+def influence_sentences(found: Mapping[str, float]) -> tuple[str, ...]:
+    """What is said of the influence of sites: a sentence about the one that matters most."""
+    if not found:
         return ()
+    _LOG.info(
+        "Without one of the sites the posterior would move, in its standard deviations: %s.",
+        ", ".join(f"{name} {moved:.1f}" for name, moved in found.items()),
+    )
+    name = max(found, key=lambda each: found[each])
     moves = (
         f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations"
     )
-    return (f"{moves}; compare the sites' data, or leave it out.",)
-
-
-def log_influence(number: int, found: Mapping[str, float]) -> None:
-    """Logs which site moved the posterior most in a round."""
-    if len(found) > 1:
-        name = max(found, key=lambda each: found[each])
-        _LOG.info(
-            "Round %d: %s moved the posterior most, by %.1f standard deviations.",
-            number,
-            name,
-            found[name],
-        )
+    notable = found[name] >= _NOTABLE_INFLUENCE
+    advice = "compare the sites' data, or leave it out" if notable else "without others, by less"
+    return (f"{moves}; {advice}.",)
 
 
 def run_schedule(
@@ -369,8 +362,6 @@ def run_schedule(
     Raises:
         TacitError: If no answer could be used in several consecutive rounds.
     """
-    if schedule.kind == "asynchronous":
-        return _run_asynchronous(server, transport, schedule, progress)
     empty, groups = 0, schedule.groups(server.sites)
     while (done := len(server.trace)) < schedule.num_rounds * len(groups):
         abandoned = server.abandoned
@@ -389,29 +380,4 @@ def run_schedule(
             )
         if progress is not None and updated and len(server.trace) % len(groups) == 0:
             progress(len(server.trace) // len(groups))
-    return np.array(server.trace)
-
-
-def _run_asynchronous(
-    server: Server,
-    transport: Transport,
-    schedule: Schedule,
-    progress: Callable[[int], None] | None,
-) -> Floats:
-    """Runs the asynchronous schedule: site i takes i + 1 units of time for an answer.
-
-    All sites start at once. A site is asked again when its answer has arrived. An answer uses the
-    posterior of when the site was asked, and is applied to the posterior of when it arrives.
-    """
-    waiting = {name: (i + 1, i, server.tasks([name])) for i, name in enumerate(server.sites)}
-    left = dict.fromkeys(server.sites, schedule.num_rounds)
-    while waiting:
-        name = min(waiting, key=lambda each: waiting[each][:2])
-        due, index, tasks = waiting.pop(name)
-        server.apply_replies(tasks, transport.exchange(tasks))
-        left[name] -= 1
-        if left[name]:
-            waiting[name] = (due + index + 1, index, server.tasks([name]))
-        if progress is not None and len(server.trace) % len(server.sites) == 0:
-            progress(len(server.trace) // len(server.sites))
     return np.array(server.trace)

@@ -126,7 +126,7 @@ class Scoring(Method):
         Returns:
             The method.
         """
-        rate = min(self.sampling_rate, sampling_rate_for_size(_RATE_AT_DEFAULT_SIZE, size))
+        rate = min(self.sampling_rate, scoring_rate_for_size(size))
         return replace(
             self, sampling_rate=rate, batch_bound=batch_bound_for_size(self.batch_bound, rate, size)
         )
@@ -275,6 +275,11 @@ class Scoring(Method):
             f"As a rule, fewer than about {few} {many} tell little more than the prior at this "
             "budget; intervals are then nearly the prior's."
         )
+
+
+def scoring_rate_for_size(size: int) -> float:
+    """The sampling rate for a number of units: less than one for very many."""
+    return min(1.0, sampling_rate_for_size(_RATE_AT_DEFAULT_SIZE, size))
 
 
 def num_early_rounds(rounds: int) -> int:

@@ -34,7 +34,7 @@ class Lattice:
     A function of public numbers only, and never of the number of units: two neighbouring data sets
     must have the same lattice, or the lattice itself tells them apart. With ``wide``, sums take 64
     bits. ``order`` is that of the norm that units are clipped in. With ``as_integers``, what is released is
-    the integers themselves, so that sites can mask and add them.
+    the integers themselves, as halves of 64 bits, so that sites can mask and add them.
     """
 
     points: int
@@ -63,7 +63,7 @@ class Lattice:
         coarse = noise_multiplier == 0 or _largest_power_of_two(2.0**30, reach) < 500 * math.sqrt(
             dimension
         )
-        wide = coarse and not as_integers  # which are released in 32 bits
+        wide = coarse or as_integers  # of which other sites add more
         points = _largest_power_of_two(2.0**62 if wide else 2.0**30, reach)
         if points < 100 * math.sqrt(dimension):
             raise InvalidArgument(
@@ -81,7 +81,9 @@ class Lattice:
     @property
     def released(self) -> tuple[tuple[int, ...], type[jnp.generic]]:
         """Shape and type of a release."""
-        return (self.dimension,), jnp.int32 if self.as_integers else jnp.float32
+        if self.as_integers:
+            return (2 * self.dimension,), jnp.int32
+        return (self.dimension,), jnp.float32
 
 
 def _largest_power_of_two(room: float, reach: float) -> int:
@@ -169,11 +171,12 @@ def add_noise(parts: jax.Array, noise: jax.Array, grid: jax.Array, lattice: Latt
     (sum + noise) alone. Noise for a wide lattice comes as halves of 64 bits. [bound-sum]
     """
     if not lattice.wide:
-        whole = parts.sum(axis=0, dtype=jnp.int32) + noise
-        return whole if lattice.as_integers else whole.astype(jnp.float32) * grid
+        return (parts.sum(axis=0, dtype=jnp.int32) + noise).astype(jnp.float32) * grid
     with jax.enable_x64(True):
         drawn = jax.lax.bitcast_convert_type(noise.reshape(-1, 2), jnp.int64)
         total = parts.astype(jnp.int64).sum(axis=0) + drawn
+        if lattice.as_integers:
+            return jax.lax.bitcast_convert_type(total, jnp.int32).reshape(-1)
         real: jax.Array = total.astype(jnp.float64) * grid.astype(jnp.float64)
         return real.astype(jnp.float32)
 
@@ -187,10 +190,11 @@ def wide_integers(words: AnyArray, lattice: Lattice) -> NDArray[np.int64]:
 def released_numbers(total: NDArray[np.int64], clip: float, lattice: Lattice) -> HostArray:
     """What `add_noise` makes of a sum, if the sum with its noise was added up on the host in 64 bits. [bound-sum]"""
     grid = np.float32(clip) / np.float32(lattice.points)
+    if lattice.as_integers:
+        return total.view(np.int32)
     if lattice.wide:
         return (total.astype(np.float64) * np.float64(grid)).astype(np.float32)
-    whole = total.astype(np.int32)  # wraps around
-    return whole if lattice.as_integers else whole.astype(np.float32) * grid
+    return total.astype(np.int32).astype(np.float32) * grid  # the first wraps around
 
 
 def integer_sum(parts: jax.Array, lattice: Lattice) -> jax.Array:

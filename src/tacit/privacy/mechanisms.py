@@ -81,8 +81,8 @@ class NoisySums:
     With ``secrets``, every unit gets 64 random bits in every step that it is looked at: fresh,
     secret and its own, for what a step draws for a unit. They are no part of the release, and
     the event is the same (PROOFS.md, Theorem 1S).
-    With ``as_integers``, a release is the lattice points themselves, as integers of 32 bits, which sites
-    can mask and add up; the real numbers would be those times ``grid``.
+    With ``as_integers``, a release is the lattice points themselves, as integers of 64 bits in halves, which
+    sites can mask and add up; the real numbers would be those times ``grid``.
     With ``stop_after``, the run may stop for good after so many steps, by what they released; see
     ``stopped_event``. Zero: it goes through all steps.
     """

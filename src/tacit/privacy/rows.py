@@ -168,10 +168,6 @@ class Rows:
         """How many units have a row. Private under add-remove: for the gate only."""
         return len(self._present)
 
-    def is_longer_than(self, bound: int) -> bool:
-        """Whether there are more units than ``bound``. It is private: for those who hold the rows only."""
-        return self._count > bound
-
     @property
     def _units(self) -> int:
         """How many units there are, those without a usable row too. [rows-silent]

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ _FILES = {
     "Dockerfile": "Dockerfile",
     ".dockerignore": "dockerignore",
     "systemd/tacit-superlink.service": "superlink.service",
+    "systemd/tacit-proxy.service": "proxy.service",
+    "systemd/sysusers.conf": "sysusers",
+    "systemd/tmpfiles.conf": "tmpfiles",
     "systemd/tacit-guard@.service": "guard.service",
     "systemd/tacit-node@.service": "node.service",
 }
@@ -74,8 +78,11 @@ def write_project(folder: Path, sites: tuple[str, ...], run: str) -> None:
     for number, site in enumerate(sites):
         home = folder / "sites" / site
         _write_file(home / "site.toml", "site.toml", {**values, "name": site})
-        for name in ("study.py", "schema.yaml"):
+        for name in ("study.py", "schema.yaml", "Dockerfile"):
             _write_file(home / name, name, values)
+        _write_file(home / ".dockerignore", "dockerignore", values)
+        _write_file(home / "compose.yaml", "compose_own.yaml", {**values, "name": site})
+        shutil.copytree(folder / "software", home / "software")
         _write_data(home / "data.csv", number)
 
 
@@ -135,12 +142,12 @@ def _site_values(sites: tuple[str, ...]) -> dict[str, str]:
     services = [_render_template("compose_site.yaml", {"name": name}) for name in sites]
     return {
         "site_names": " ".join(sites),
-        "public_keys": " ".join(f"/keys/{name}.pub" for name in sites),
         "key_volumes": "\n".join(
             f"      - ./keys/{name}.pub:/keys/{name}.pub:ro" for name in sites
         ),
         "site_services": "".join(services).rstrip("\n") + "\n",
         "all_settings": ", ".join(f"/sites/{name}/site.toml" for name in sites),
+        "site_secrets": "\n".join(f"  key_{name}:\n    file: ./keys/{name}" for name in sites),
         "site_volumes": "\n".join(f"  sockets-{name}:" for name in sites),
     }
 
