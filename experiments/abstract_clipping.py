@@ -149,4 +149,5 @@ EXPERIMENT = Experiment(
     figure="Fig. 1a",
     title="Accuracy of DP-ADVI against epsilon at several clipping thresholds",
     run=run,
+    tables=("abalone",),
 )

@@ -118,4 +118,5 @@ EXPERIMENT = Experiment(
     figure="Fig. 1b",
     title="Accuracy of DP-ADVI against epsilon at several sampling ratios",
     run=run,
+    tables=("abalone",),
 )

@@ -4,8 +4,8 @@
 figure has natural parameters, KL(q, exact) and epsilon (moments, delta 1e-5) against rounds. How the
 gradient of one point becomes that of the local free energy is not said: `report_readings` plays every way that
 the text allows, on several data sets, and the library's own engine runs the same settings. The author's public program settles it: the
-log variance has a thousand times the mean's rate, and sites answer at once. From the prior its noise throws the
-variance out of range; here q starts with variance 1.
+log variance has a thousand times the mean's rate, and sites answer at once. It cuts noisy gradients back to a threshold, as
+Section 4.2.1 says, and starts at the prior. Four seeds, each with data sets of its own, show how much its median varies.
 """
 
 import jax
@@ -33,6 +33,7 @@ from tacit.federated.schemes import Optimised
 from tacit.papers.accountants import Moments
 
 RATE, ROUNDS, CLIPPED_MEDIAN = 1e-5, 1000, 22.0
+SEEDS = (0, 1, 2, 3)  # of data sets and noise
 AUTHOR = "as the author's program has it"
 WAYS = {"rate 1e-5": (RATE, 0.5), "eq. 4.17 as printed": (RATE, 1.0), "rate 1e-4": (10 * RATE, 0.5)}
 
@@ -78,8 +79,15 @@ def run(setting: Setting) -> list[Claim]:
     at = [round(share * rounds) for share in shares]
     costs = {a.name: [epsilon(a, r) for r in at] for a in (Moments(), PLD())}
     ours = np.array([once(x, y, spent) for spent in costs["moments"]])
-    wide = made_up(setting.pick(quick=2, usual=40))
-    found[AUTHOR, "rates 1e-5 and 1e-2"] = by_author(*wide, rate=RATE, rounds=rounds)
+    parts = [made_up(setting.pick(quick=2, usual=40), seed) for seed in SEEDS]
+    several = [
+        by_author(*part, rate=RATE, rounds=rounds, seed=seed)
+        for seed, part in zip(SEEDS, parts, strict=True)
+    ]
+    wide = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    found[AUTHOR, "rates 1e-5 and 1e-2"] = tuple(
+        np.concatenate(each) for each in zip(*several, strict=True)
+    )
     late = {key: _late(gaps, rounds) for key, (gaps, _) in found.items()}
     save_table(
         setting,
@@ -165,6 +173,7 @@ def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
         float(np.median(window)),
         np.quantile(window, [0.1, 0.9], method="nearest"),
     )
+    by_seed = [float(np.median(part)) for part in np.split(window, len(SEEDS))]
     best = min(slow, key=slow.__getitem__)
     private = min(gap for key, gap in slow.items() if key[0] != UNSCALED)
     covered = 1 - np.exp(-RATE * STEPS * rounds / 2)
@@ -179,9 +188,9 @@ def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
         Claim(
             said="KL becomes small, so that the fit is effectively the non-private one.",
             reported="about 1e-3",
-            found=f"after {rounds} rounds {author:.2g} with the settings of the author's program (10% to 90%: {low:.2g} to {high:.2g}); by readings of the text {slow[best]:.2g} ({'; '.join(best)}) to {max(slow.values()):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
+            found=f"after {rounds} rounds {author:.2g} with the settings of the author's program (10% to 90%: {low:.2g} to {high:.2g}; by seed {', '.join(f'{each:.2g}' for each in by_seed)}); by readings of the text {slow[best]:.2g} ({'; '.join(best)}) to {max(slow.values()):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
             verdict=judged(author < 1e-2, low <= 1e-3),
-            why=f"Agrees if the median is below 1e-2, and 1e-3 is within 10% to 90%; in part if one holds. The text leaves out that the log variance has a thousand times the mean's rate: at the rate printed a site's factor has gone {covered:.0%} of the way to its precision. The program also divides the cavity's part by the site's points and keeps factors' precisions positive; q starts with variance 1 here. Medians of {len(gaps)} data sets. {KNOWN}",
+            why=f"Agrees if the median of all seeds is below 1e-2, and 1e-3 is within 10% to 90%; in part if one holds. The text leaves out that the log variance has a thousand times the mean's rate: at the rate printed a site's factor has gone {covered:.0%} of the way to its precision. The program also divides the cavity's part by the site's points, keeps factors' precisions positive, and cuts noisy gradients back to 1000. Medians of {len(gaps)} data sets, a quarter of them for each seed. {KNOWN}",
         ),
         Claim(
             said="Reasonable performance costs epsilon of about 500.",

@@ -72,13 +72,14 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One figure or table of a source."""
+    """One figure or table of a source, and the public tables that it reads."""
 
     name: str
     source: str
     figure: str
     title: str
     run: Callable[[Setting], Sequence[Claim]]
+    tables: tuple[str, ...] = ()
 
 
 def save_figure(setting: Setting, name: str, figure: Any) -> None:
@@ -115,7 +116,7 @@ def perform(experiment: Experiment, setting: Setting) -> float:
     claims = [asdict(claim) for claim in experiment.run(setting)]
     took = time.monotonic() - began
     kept = {
-        **{k: v for k, v in asdict(experiment).items() if k != "run"},
+        **{k: getattr(experiment, k) for k in ("name", "source", "figure", "title")},
         "length": setting.length,
         "claims": claims,
     }

@@ -305,4 +305,5 @@ EXPERIMENT = Experiment(
     figure="Chapters 3, 4 and 6",
     title="The guide, resets of AdaGrad, stationary points, latent variables, Example 3.16",
     run=run,
+    tables=("abalone",),
 )

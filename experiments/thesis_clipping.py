@@ -172,4 +172,5 @@ EXPERIMENT = Experiment(
     figure="Fig. 5.3",
     title="Accuracy against epsilon at several clipping thresholds",
     run=run,
+    tables=("abalone", "adult"),
 )

@@ -257,4 +257,5 @@ EXPERIMENT = Experiment(
     figure="Fig. 5.1",
     title="DPVI, DP-SGLD and no privacy on Abalone and Adult",
     run=run,
+    tables=("abalone", "adult"),
 )

@@ -209,4 +209,5 @@ EXPERIMENT = Experiment(
     figure="Fig. 5.2",
     title="Accuracy against epsilon at several sampling ratios",
     run=run,
+    tables=("abalone", "adult"),
 )
