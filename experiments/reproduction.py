@@ -25,6 +25,8 @@ SOURCES = {
 OURS = "(not "
 # At the end of "why" where a rule is younger than a result that it might have been fitted to.
 KNOWN = "(Rule written with a trial known.)"
+# At the end of "why" where hardly any result could have failed the rule.
+EASY = "(Can hardly fail.)"
 # The folder, within that of the usual results, for runs as many as the papers'.
 PAPERS = "paper"
 RULES = (

@@ -10,7 +10,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from logistic import Table, accuracies, mean_and_error, table
+from logistic import Table, mean_and_error, scored, table
 from reproduction import Claim, Experiment, Setting, save_figure, save_table
 from scipy.stats import invgamma
 
@@ -105,7 +105,7 @@ def _resets(setting: Setting, data: Table) -> dict:
         sampling_rate=0.05, num_steps=steps, clip=0.25, gradient="elbo", size=data.cut,
         optimiser="adagrad", learning_rate=0.1, average=False, guide=MeanField(start_scale=1.0),
     )  # fmt: skip
-    return {n: accuracies(data, replace(base, reset_every=n), (1.0,), runs)[0] for n in every}
+    return {n: scored(data, replace(base, reset_every=n), (1.0,), runs).accuracy[0] for n in every}
 
 
 def _reset_claims(found) -> list[Claim]:

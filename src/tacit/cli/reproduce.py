@@ -76,7 +76,9 @@ def reproduce(
 def _data_folder(given: Path | None, needed: list[str]) -> Path:
     """The folder with the tables that are needed: given, found, asked for, or filled by scikit-learn."""
     home = _EXPERIMENTS.parent
-    likely = [base / part for base in (Path(), home) for part in ("data", "../data", "../shared/data")]
+    likely = [
+        base / part for base in (Path(), home) for part in ("data", "../data", "../shared/data")
+    ]
     folders = likely if given is None else [given]
     for folder in folders:
         if all((folder / f"{name}.csv").exists() for name in needed):
