@@ -10,7 +10,6 @@ gradient multiplied by N / B.
 import numpy as np
 from logistic import (
     ADVANCED,
-    DEFAULT,
     MOMENTS,
     VARIATIONAL,
     Line,
@@ -24,7 +23,7 @@ from logistic import (
     table,
     theorem_holds,
 )
-from reproduction import KNOWN, Claim, Experiment, Setting
+from reproduction import DEFAULT, KNOWN, Claim, Experiment, Setting
 from sweeps import Point, Sheet, abstract_length, best_of, listed, swept_in_abstract, verdict
 
 from tacit.accounting import PLD

@@ -7,7 +7,6 @@ and delta = 0.001, as in the thesis. That batches of a few rows fail is tried at
 
 import numpy as np
 from logistic import (
-    DEFAULT,
     VARIATIONAL,
     Line,
     apart,
@@ -17,7 +16,7 @@ from logistic import (
     scored,
     table,
 )
-from reproduction import KNOWN, Claim, Experiment, Setting
+from reproduction import DEFAULT, KNOWN, Claim, Experiment, Setting
 from sweeps import Point, Sheet, abstract_length, best_of, swept_in_abstract, verdict
 
 from tacit.inference.variational import Variational

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from logistic import (
     ADVANCED,
-    DEFAULT,
     MOMENTS,
     VARIATIONAL,
     Scores,
@@ -19,7 +18,7 @@ from logistic import (
     scored,
     table,
 )
-from reproduction import Setting
+from reproduction import DEFAULT, Setting
 
 from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational

@@ -141,8 +141,7 @@ class Scores(NamedTuple):
     density: np.ndarray
 
 
-# Names of our own lines. The first is what `tacit.fit` does if nothing else is asked of it.
-DEFAULT, VARIATIONAL = "Tacit's default (Fisher scoring)", "Tacit's Variational"
+VARIATIONAL = "Tacit's Variational"
 _DRAWS = 100  # of a posterior, for log densities
 
 _WINDOWED = windowed_adagrad(0.1)

@@ -27,6 +27,8 @@ OURS = "(not "
 KNOWN = "(Rule written with a trial known.)"
 # At the end of "why" where hardly any result could have failed the rule.
 EASY = "(Can hardly fail.)"
+# What `tacit.fit` does if nothing else is asked of it.
+DEFAULT = "Tacit's default (Fisher scoring)"
 # The folder, within that of the usual results, for runs as many as the papers'.
 PAPERS = "paper"
 RULES = (

@@ -9,7 +9,6 @@ scripts five.
 
 import numpy as np
 from logistic import (
-    DEFAULT,
     VARIATIONAL,
     Line,
     against_stored,
@@ -20,7 +19,7 @@ from logistic import (
     scored,
     table,
 )
-from reproduction import Claim, Experiment, Setting
+from reproduction import DEFAULT, Claim, Experiment, Setting
 from sweeps import (
     STEPS,
     Point,

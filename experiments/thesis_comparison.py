@@ -12,7 +12,6 @@ import numpy as np
 from comparison import CASES, INTERCEPT, STORED_LEVELS, Found, compared, stored_results
 from logistic import (
     CODING,
-    DEFAULT,
     HEADER,
     MOMENTS,
     Scores,
@@ -26,7 +25,7 @@ from logistic import (
     panels,
     theorem_holds,
 )
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import DEFAULT, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit.accounting import PLD
 

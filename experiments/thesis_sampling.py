@@ -8,7 +8,6 @@ are drawn as crosses. The thesis says ten runs, the scripts five.
 
 import numpy as np
 from logistic import (
-    DEFAULT,
     VARIATIONAL,
     Line,
     Scores,
@@ -21,7 +20,7 @@ from logistic import (
     scored,
     table,
 )
-from reproduction import EASY, Claim, Experiment, Setting
+from reproduction import DEFAULT, EASY, Claim, Experiment, Setting
 from sweeps import STEPS, Point, Sheet, best_of, crosses, swept_in_thesis, thesis_length, verdict
 
 from tacit.inference.variational import Variational
