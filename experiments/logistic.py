@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from reproduction import KNOWN, Claim, Setting
+from scipy.special import logsumexp
 from scipy.stats import binom
 from tables import abalone, adult, standardised
 
@@ -67,19 +68,24 @@ class Table:
     def log_density(self, weights: np.ndarray) -> float:
         """Log of the probability of a test row's outcome, by the mean over weights, averaged over rows."""
         signs = 2 * self.y[self.cut :, None] - 1
-        chances = 1 / (1 + np.exp(-signs * (self.x[self.cut :] @ weights.T)))
-        return float(np.mean(np.log(chances.mean(axis=1))))
+        logs = -np.logaddexp(0, -signs * (self.x[self.cut :] @ weights.T))
+        return float(np.mean(logsumexp(logs, axis=1)) - np.log(len(weights)))
 
     @property
-    def without_privacy(self) -> float:
-        """Accuracy of the most probable weights, by Newton's method."""
+    def most_probable(self) -> np.ndarray:
+        """The most probable weights, by Newton's method."""
         x, y = self.x[: self.cut], self.y[: self.cut]
         weights = np.zeros(x.shape[1])
         for _ in range(25):
             p = 1 / (1 + np.exp(-x @ weights))
             curvature = (x * (p * (1 - p))[:, None]).T @ x + np.eye(len(weights))
             weights += np.linalg.solve(curvature, x.T @ (y - p) - weights)
-        return self.accuracy(weights)
+        return weights
+
+    @property
+    def without_privacy(self) -> float:
+        """Accuracy of the most probable weights."""
+        return self.accuracy(self.most_probable)
 
 
 def panels(setting: Setting) -> tuple[tuple[str, ...], Any, Any]:

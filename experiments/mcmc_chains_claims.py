@@ -8,7 +8,7 @@ from tacit.papers.accountants import Moments
 
 PRIVATE, PUBLISHED = "DP-MCMC, as published", "DP-SGLD, as published"
 CORRECT, BY_ENGINE = "DP-SGLD, noise of 2 eta", "DP-SGLD, steps of 2e-3"
-OURS, RIGHT, EXACT = "Barker, Tacit's default", "Langevin, Tacit's", "without privacy"
+OURS, RIGHT, EXACT = "Barker, Tacit's plain walk", "Langevin, Tacit's", "without privacy"
 
 
 def claims(x, truth, squared, pooled, errors, floor, papers_event, tight):

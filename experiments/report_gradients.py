@@ -23,7 +23,7 @@ from report_readings import (
     made_up,
     played,
 )
-from reproduction import DEFAULT, KNOWN, Claim, Experiment, Setting, save_figure, save_table
+from reproduction import DEFAULT, EASY, KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit import Rows, Variational
 from tacit.accounting import PLD, Budget, calibrate, events
@@ -201,7 +201,7 @@ def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
             reported="500",
             found=f"{said}; median KL {bought:.2g} at the round where moments reach 500",
             verdict=judged(costs["moments"][half] <= 500 <= costs["moments"][-1] and bought < 0.5),
-            why="Epsilon passes 500 between half of the rounds and all, and reasonable is a KL below 0.5, that of a mean one deviation off. The accountant is for Poisson samples; lots of exactly one point, as in the report, have no such guarantee. " + KNOWN,
+            why="Epsilon passes 500 between half of the rounds and all, and reasonable is a KL below 0.5, that of a mean one deviation off. The accountant is for Poisson samples; lots of exactly one point, as in the report, have no such guarantee. " + f"{KNOWN} {EASY}",
         ),
         Claim(
             said="Private gradients do better than clipped analytical updates.",
