@@ -78,7 +78,7 @@ def _median_claim(setting: Setting) -> Claim:
         behind.append(apart(max(means.values()), means[1.0]) > 2)
         told.append(", ".join(f"{m:.4f} at {k:g} times" for k, (m, _) in means.items()))
     return Claim(
-        said="The clip is best fixed at the median length of unclipped gradients in training (Abadi et al. 2016, in Section 2.1.4).",
+        said="The clip is best fixed at the median length of unclipped gradients in training (Abadi et al. 2016, in Section 2.1.3).",
         reported="a suggestion",
         found=f"the median is {clip:.2g} on Abalone at epsilon 1; accuracy {told[0]}; log density {told[1]}",
         verdict=judged(not behind[0], not behind[1]),
