@@ -74,7 +74,8 @@ def main():
         x, y = prepared(options.data / "regression" / f"{name}.csv")
         folds = np.random.default_rng(0).permutation(len(y)) % 10
         exact = [
-            np.linalg.lstsq(x[folds != k], y[folds != k], rcond=None)[0] for k in range(options.folds)
+            np.linalg.lstsq(x[folds != k], y[folds != k], rcond=None)[0]
+            for k in range(options.folds)
         ]
         free = np.mean([np.mean((y[folds == k] - x[folds == k] @ w) ** 2) for k, w in enumerate(exact)])  # fmt: skip
         for place, epsilon in enumerate((1.0, 0.1)):
