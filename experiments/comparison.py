@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from logistic import ADVANCED, MOMENTS, Table, accuracies, cost, published_runs, table
-from reproduction import Setting
+from logistic import (
+    ADVANCED,
+    MOMENTS,
+    VARIATIONAL,
+    Scores,
+    Table,
+    cost,
+    published_runs,
+    scored,
+    table,
+)
+from reproduction import DEFAULT, Setting
 
 from tacit.inference.langevin import Langevin
 from tacit.inference.variational import Variational
@@ -21,6 +31,7 @@ ABALONE_ERRORS = (0.0012, 0.0007, 0.0013, 0.0010, 0.0013, 0.0013, 0.0013, 0.0025
 ADULT_SIGMAS = tuple(np.exp(np.linspace(3, -0.3, 10)).tolist())[::-1]
 # For Adult they are of q = 0.005 in another figure, with c = 50: sigma and accuracy.
 ADULT_STORED = ((0.8, 0.8143), (1.2, 0.8142), (1.6, 0.8103), (2.0, 0.8112))
+INTERCEPT = "Tacit's default, with an intercept"
 STORED_LEVELS = {"Abalone": 0.7667, "Adult": 0.8113}
 
 
@@ -76,15 +87,20 @@ class Found:
     moments: np.ndarray
     advanced: np.ndarray
     dpvi: np.ndarray
+    density: np.ndarray
     printed: np.ndarray
     asked: np.ndarray
     by_budget: dict[str, np.ndarray]
+    default: Scores
 
-    def dpvi_at(self, epsilons: np.ndarray, spent: np.ndarray) -> np.ndarray:
-        """Runs of DPVI at other epsilons, between those it has."""
+    def dpvi_at(
+        self, epsilons: np.ndarray, spent: np.ndarray, found: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Accuracies of DPVI at other epsilons, between those it has; or other numbers of its runs."""
         order = np.argsort(spent)
+        found = self.dpvi if found is None else found
         return np.stack(
-            [np.interp(np.log(epsilons), np.log(spent[order]), run[order]) for run in self.dpvi.T],
+            [np.interp(np.log(epsilons), np.log(spent[order]), run[order]) for run in found.T],
             axis=1,
         )
 
@@ -97,7 +113,9 @@ def compared(setting: Setting, case: Case) -> Found:
     sigmas = case.sigmas[:: setting.pick(quick=5, usual=1)]
     spent = cost(MOMENTS, sigmas, case.rate, steps)
     asked = np.array(setting.pick(quick=(0.3, 1.0), usual=(0.05, 0.1, 0.2, 0.5, 1.0, 2.0)))
-    dpvi = published_runs(data, sigmas, rate=case.rate, steps=steps, clip=case.clip, runs=runs)
+    dpvi, density = published_runs(
+        data, sigmas, rate=case.rate, steps=steps, clip=case.clip, runs=runs
+    )
     printed = published_runs(
         data,
         sigmas[::3],
@@ -106,7 +124,8 @@ def compared(setting: Setting, case: Case) -> Found:
         clip=case.clip,
         runs=few,
         printed=True,
-    )
+    ).accuracy
+    default = scored(data, None, asked, few)
     return Found(
         case=case,
         table=data,
@@ -115,31 +134,33 @@ def compared(setting: Setting, case: Case) -> Found:
         moments=spent,
         advanced=cost(ADVANCED, sigmas, case.rate, steps),
         dpvi=dpvi,
+        density=density,
         printed=printed,
         asked=asked,
-        by_budget=_by_budget(setting, case, data, asked, few, steps),
+        by_budget={DEFAULT: default.accuracy} | _by_budget(setting, case, data, asked, few, steps),
+        default=default,
     )
 
 
 def _by_budget(setting, case, data, asked, runs, steps):
-    default = Variational(sampling_rate=case.rate, num_steps=steps)
+    variational = Variational(sampling_rate=case.rate, num_steps=steps)
     sizes = case.step_sizes[:: setting.pick(quick=4, usual=1)]
     # On the small table they are short, and differ much.
     chains = 2 * runs if case.name == "Abalone" else runs
     found = {
         "DP-SGLD, published noise": _best_of(
-            [accuracies(data, published_langevin(case, size), asked, chains) for size in sizes]
+            [scored(data, published_langevin(case, size), asked, chains).accuracy for size in sizes]
         ),
-        "Tacit's default": accuracies(data, default, asked, runs),
+        VARIATIONAL: scored(data, variational, asked, runs).accuracy,
     }
     if setting.length == "quick":
         return found
     whole = table(setting, case.name, intercept=True)
     return found | {
         "Tacit's DP-SGLD, same steps": _best_of(
-            [accuracies(data, tight_langevin(case, size), asked, runs) for size in sizes]
+            [scored(data, tight_langevin(case, size), asked, runs).accuracy for size in sizes]
         ),
-        "Tacit's default, with an intercept": accuracies(whole, default, asked, runs),
+        INTERCEPT: scored(whole, None, asked, runs).accuracy,
     }
 
 

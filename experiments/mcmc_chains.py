@@ -108,7 +108,7 @@ def on_batches(setting, x, at, scale=SCALE):
 
 
 def on_all_rows(setting, x):
-    """Tacit's default: exact tests on all rows, whose bound follows from the budget."""
+    """Tacit's plain walk: exact tests on all rows, whose bound follows from the budget."""
     steps, runs = setting.pick(quick=100, usual=2000), setting.pick(quick=2, usual=6)
     budget = Budget(1, 1e-6, "replace")
     method = Barker(num_steps=steps, size=len(x), tempered_size=COUNTED)
@@ -119,7 +119,7 @@ def on_all_rows(setting, x):
         return Renyi().epsilon(event, 1e-6, "replace")
 
     theta = together(x, method, budget, runs)
-    return Chains(name="Barker, Tacit's default", theta=theta, burn_in=steps // 5, cost=cost)
+    return Chains(name="Barker, Tacit's plain walk", theta=theta, burn_in=steps // 5, cost=cost)
 
 
 def langevin(setting, x):
@@ -249,7 +249,7 @@ def run(setting):
     floor = exact.errors(truth)[1][:, -1]
     shown = {"without privacy, 40,000 steps": exact, "DP-MCMC, 20,000 steps": private}
     samples = {title: each.theta[0, each.burn_in :] for title, each in shown.items()}
-    samples["Tacit's default, all chains"] = ours.theta[:, ours.burn_in :].reshape(-1, 2)
+    samples["Tacit's plain walk, all chains"] = ours.theta[:, ours.burn_in :].reshape(-1, 2)
     draw_samples(setting, grid, samples, pooled)
     draw_errors(setting, errors, floor)
     save_table(

@@ -8,7 +8,7 @@ from tacit.papers.accountants import Moments
 
 PRIVATE, PUBLISHED = "DP-MCMC, as published", "DP-SGLD, as published"
 CORRECT, BY_ENGINE = "DP-SGLD, noise of 2 eta", "DP-SGLD, steps of 2e-3"
-OURS, RIGHT, EXACT = "Barker, Tacit's default", "Langevin, Tacit's", "without privacy"
+OURS, RIGHT, EXACT = "Barker, Tacit's plain walk", "Langevin, Tacit's", "without privacy"
 
 
 def claims(x, truth, squared, pooled, errors, floor, papers_event, tight):
@@ -183,7 +183,8 @@ def _defaults(errors):
         f"{_of(gap[1, -1], error[1, -1])} of variances; DP-MCMC {_of(theirs[0, -1], their_error[0, -1])} "
         f"and {_of(theirs[1, -1], their_error[1, -1])}",
         verdict="agrees" if np.all(gap[:, -1] - theirs[:, -1] < 2 * sure) else "does not agree",
-        why="Agrees if no error is larger by two standard errors. The budget that tight accounting leaves goes into a looser clip and bolder proposals.",
+        why="Agrees if no error is larger by two standard errors. The budget that tight accounting leaves goes into a looser clip and bolder proposals. "
+        "`Barker` as a plain walk: Tacit's default, Fisher scoring, cannot temper a likelihood, so that it has no line here.",
     )
 
 

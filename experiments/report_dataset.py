@@ -10,7 +10,7 @@ the factor that Tacit's sites share.
 
 import numpy as np
 from report_model import DELTA, NOISE_SD, TARGET, divergence, drawn, exact, judged
-from reproduction import Claim, Experiment, Setting, save_figure, save_table
+from reproduction import EASY, Claim, Experiment, Setting, save_figure, save_table
 from through_origin import through_origin
 
 from tacit import Rows
@@ -203,6 +203,13 @@ def _noise_claims() -> list[Claim]:
             found=f"noise of the sum {summed:.2f} (asked for {NOISE:g}); a change of length 5 with C = 2 becomes {clips[0]:.1f} by eq. 3.4 and {clips[1]:.1f} by eq. 3.7",
             verdict="paper is wrong" if abs(clips[0] - clips[1]) > 1e-9 else "agrees",
             why="The noise is right; eq. 3.7 divides by max(1, length) and lacks the C.",
+        ),
+        Claim(
+            said="A client's parameters after a round are lambda^(i) plus its own change (Algorithm 3, line 8).",
+            reported="lambda_j <- lambda^(i) + change_j",
+            found="of 3 sites that each change a parameter by 2, a client has 8 as printed and 2 with lambda^(i-1); eq. 3.5 then gives its factor 8 or 2, and the factors sum to 24 or 6 where the posterior has 6",
+            verdict="paper is wrong",
+            why="A misprint: lambda^(i) is not known before line 11, which adds up all changes. With lambda^(i-1) the factors' sum is the posterior. By definition, so that it can hardly fail. " + EASY,
         ),
         Claim(
             said="Single messages are protected less, by a factor of sqrt(M), and need encryption.",

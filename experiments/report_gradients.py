@@ -4,14 +4,14 @@
 figure has natural parameters, KL(q, exact) and epsilon (moments, delta 1e-5) against rounds. How the
 gradient of one point becomes that of the local free energy is not said: `report_readings` plays every way that
 the text allows, on several data sets, and the library's own engine runs the same settings. The author's public program settles it: the
-log variance has a thousand times the mean's rate, and sites answer at once. From the prior its noise throws the
-variance out of range; here q starts with variance 1.
+log variance has a thousand times the mean's rate, and sites answer at once. It cuts noisy gradients back to a threshold, as
+Section 4.2.1 says, and starts at the prior. Four seeds, each with data sets of its own, show how much its median varies.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from report_model import DELTA, NOISE_SD, TARGET, divergence, exact, judged, released
+from report_model import DELTA, NOISE_SD, TARGET, by_default, divergence, exact, judged, released
 from report_readings import (
     NOISE_VARIANCE,
     POINTS,
@@ -23,7 +23,7 @@ from report_readings import (
     made_up,
     played,
 )
-from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
+from reproduction import DEFAULT, EASY, KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit import Rows, Variational
 from tacit.accounting import PLD, Budget, calibrate, events
@@ -33,6 +33,7 @@ from tacit.federated.schemes import Optimised
 from tacit.papers.accountants import Moments
 
 RATE, ROUNDS, CLIPPED_MEDIAN = 1e-5, 1000, 22.0
+SEEDS = (0, 1, 2, 3)  # of data sets and noise
 AUTHOR = "as the author's program has it"
 WAYS = {"rate 1e-5": (RATE, 0.5), "eq. 4.17 as printed": (RATE, 1.0), "rate 1e-4": (10 * RATE, 0.5)}
 
@@ -78,8 +79,18 @@ def run(setting: Setting) -> list[Claim]:
     at = [round(share * rounds) for share in shares]
     costs = {a.name: [epsilon(a, r) for r in at] for a in (Moments(), PLD())}
     ours = np.array([once(x, y, spent) for spent in costs["moments"]])
-    wide = made_up(setting.pick(quick=2, usual=40))
-    found[AUTHOR, "rates 1e-5 and 1e-2"] = by_author(*wide, rate=RATE, rounds=rounds)
+    parts = [made_up(setting.pick(quick=2, usual=40), seed) for seed in SEEDS]
+    several = [
+        by_author(*part, rate=RATE, rounds=rounds, seed=seed)
+        for seed, part in zip(SEEDS, parts, strict=True)
+    ]
+    default = np.array(
+        [divergence(by_default((None, x, y), spent), exact(x, y)) for spent in costs["moments"]]
+    )
+    wide = tuple(np.concatenate(each) for each in zip(*parts, strict=True))
+    found[AUTHOR, "rates 1e-5 and 1e-2"] = tuple(
+        np.concatenate(each) for each in zip(*several, strict=True)
+    )
     late = {key: _late(gaps, rounds) for key, (gaps, _) in found.items()}
     save_table(
         setting,
@@ -87,9 +98,9 @@ def run(setting: Setting) -> list[Claim]:
         ("reading", "way", "kl_half_way", "kl_end"),
         [[name, way, *each] for (name, way), each in late.items()],
     )
-    _figure(setting, found, exact(*wide), own, (at, costs, ours))
+    _figure(setting, found, exact(*wide), own, (at, costs, ours, default))
     gaps = found[AUTHOR, "rates 1e-5 and 1e-2"][0]
-    return _claims(late, gaps, own, (at, costs, ours), rounds, (x, y))
+    return _claims(late, gaps, own, (at, costs, ours, default), rounds, (x, y))
 
 
 def _late(gaps, rounds):
@@ -103,7 +114,7 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
 
     figure, (first, second, third) = plt.subplots(3, 1, figsize=(7, 10), sharex=True)
     figure.subplots_adjust(hspace=0.25)
-    at, costs, ours = spent
+    at, costs, ours, default = spent
     name, way = next(key for key in found if key[0] == AUTHOR)
     path = found[name, way][1][0]
     for j, (label, colour) in enumerate((("precision", "C0"), ("precision x mean", "C1"))):
@@ -138,6 +149,7 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
         markersize=9,
         label="Tacit: one release at the epsilon below",
     )
+    second.plot(at, np.median(default, axis=1), "D:", color="C4", markersize=5, label=DEFAULT)
     second.set(
         yscale="log",
         ylabel="KL(q, exact), nats",
@@ -158,13 +170,14 @@ def _figure(setting: Setting, found, true, own, spent) -> None:
 
 
 def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
-    at, costs, ours = spent
+    at, costs, ours, default = spent
     slow = {key: each[1] for key, each in late.items() if key[1] in list(WAYS)[:2]}
     window = gaps[:, -min(50, rounds // 2) :]
     author, (low, high) = (
         float(np.median(window)),
         np.quantile(window, [0.1, 0.9], method="nearest"),
     )
+    by_seed = [float(np.median(part)) for part in np.split(window, len(SEEDS))]
     best = min(slow, key=slow.__getitem__)
     private = min(gap for key, gap in slow.items() if key[0] != UNSCALED)
     covered = 1 - np.exp(-RATE * STEPS * rounds / 2)
@@ -179,16 +192,16 @@ def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
         Claim(
             said="KL becomes small, so that the fit is effectively the non-private one.",
             reported="about 1e-3",
-            found=f"after {rounds} rounds {author:.2g} with the settings of the author's program (10% to 90%: {low:.2g} to {high:.2g}); by readings of the text {slow[best]:.2g} ({'; '.join(best)}) to {max(slow.values()):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
+            found=f"after {rounds} rounds {author:.2g} with the settings of the author's program (10% to 90%: {low:.2g} to {high:.2g}; by seed {', '.join(f'{each:.2g}' for each in by_seed)}); by readings of the text {slow[best]:.2g} ({'; '.join(best)}) to {max(slow.values()):.2g}; the engine after {len(own)} rounds {own[-1]:.2g}",
             verdict=judged(author < 1e-2, low <= 1e-3),
-            why=f"Agrees if the median is below 1e-2, and 1e-3 is within 10% to 90%; in part if one holds. The text leaves out that the log variance has a thousand times the mean's rate: at the rate printed a site's factor has gone {covered:.0%} of the way to its precision. The program also divides the cavity's part by the site's points and keeps factors' precisions positive; q starts with variance 1 here. Medians of {len(gaps)} data sets. {KNOWN}",
+            why=f"Agrees if the median of all seeds is below 1e-2, and 1e-3 is within 10% to 90%; in part if one holds. The text leaves out that the log variance has a thousand times the mean's rate: at the rate printed a site's factor has gone {covered:.0%} of the way to its precision. The program also divides the cavity's part by the site's points, keeps factors' precisions positive, and cuts noisy gradients back to 1000. Medians of {len(gaps)} data sets, a quarter of them for each seed. {KNOWN}",
         ),
         Claim(
             said="Reasonable performance costs epsilon of about 500.",
             reported="500",
             found=f"{said}; median KL {bought:.2g} at the round where moments reach 500",
             verdict=judged(costs["moments"][half] <= 500 <= costs["moments"][-1] and bought < 0.5),
-            why="Epsilon passes 500 between half of the rounds and all, and reasonable is a KL below 0.5, that of a mean one deviation off. The accountant is for Poisson samples; lots of exactly one point, as in the report, have no such guarantee. " + KNOWN,
+            why="Epsilon passes 500 between half of the rounds and all, and reasonable is a KL below 0.5, that of a mean one deviation off. The accountant is for Poisson samples; lots of exactly one point, as in the report, have no such guarantee. " + f"{KNOWN} {EASY}",
         ),
         Claim(
             said="Private gradients do better than clipped analytical updates.",
@@ -205,6 +218,13 @@ def _claims(late, gaps, own, spent, rounds, data) -> list[Claim]:
             found="; ".join(f"epsilon {e:.0f}: median KL {np.median(o):.2g}" for e, o in zip(costs["moments"], ours, strict=True)),
             verdict=judged(np.median(ours[-1]) < private),
             why=f"C = 10 too, noise by tight accounting; against {private:.2g} after {rounds} rounds by the best reading that has the noise that epsilon counts on. {KNOWN}",
+        ),
+        Claim(
+            said="Tacit's default, private Fisher scoring of all rows at once, is nearer to the exact posterior than private gradients at the same epsilon (not a claim of the report).",
+            reported="",
+            found="; ".join(f"epsilon {e:.0f}: median KL {np.median(d):.2g}, one release {np.median(o):.2g}" for e, d, o in zip(costs["moments"], default, ours, strict=True)) + f"; private gradients with the author's settings {late[AUTHOR, 'rates 1e-5 and 1e-2'][1]:.2g} in the end",
+            verdict=judged(np.median(default[-1]) < late[AUTHOR, "rates 1e-5 and 1e-2"][1], np.median(default[-1]) < private),
+            why=f"A curator has all rows, {SITES * POINTS} of them, where the report has sites. Agrees if better after {rounds} rounds than the author's settings and than the best reading with the full noise, in part if than one.",
         ),
     ]  # fmt: skip
 

@@ -4,11 +4,16 @@ The report gives outcome noise and prior, not the inputs: here x is standard nor
 "N(0, 5)" has a standard deviation of 5, as its Figure 4.1 says.
 """
 
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 from reproduction import Verdict
 from through_origin import through_origin
 
-from tacit.accounting import events
+from tacit.accounting import Budget, events
+from tacit.api.fit import fit_many
 from tacit.federated.schemes import no_inputs, statistic_step
 from tacit.papers.accountants import Moments
 from tacit.privacy.gate import Gate, run
@@ -111,6 +116,25 @@ def damped(noisy, floor):
             factors[..., 0] = np.maximum(factors[..., 0], 0)
         posteriors.append(TARGET.prior + factors.sum(axis=-2))
     return np.array(posteriors)
+
+
+def _drawn_outcome(key, params, row):
+    mean = jnp.dot(jnp.atleast_1d(row["x"]), params["coefficients"])
+    return {"y": mean + NOISE_SD * jax.random.normal(key)}
+
+
+_WITH_OUTCOMES = replace(TARGET.model.source, simulate=_drawn_outcome).unit_model
+
+
+def by_default(data, spent):
+    """Natural parameters by `tacit.fit`'s default, which a curator of all rows runs: [coefficients, 2]."""
+    _, x, y = data
+    rows = [Rows({"x": a.reshape(-1, 1), "y": b.ravel()}) for a, b in zip(x, y, strict=True)]
+    budgets = [Budget(spent, DELTA)] * len(rows)
+    found = fit_many(_WITH_OUTCOMES, rows, budgets, seeds=range(len(rows)))
+    draws = np.array([np.asarray(each.draws["coefficients"], float)[:, 0] for each in found])
+    precision = 1 / draws.var(axis=1)
+    return np.stack([precision, precision * draws.mean(axis=1)], axis=-1)
 
 
 def clipped(clip, x, y):

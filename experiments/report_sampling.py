@@ -7,7 +7,7 @@ public program. An epoch is 1/q steps.
 
 import numpy as np
 from report_model import DELTA, judged
-from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
+from reproduction import EASY, KNOWN, Claim, Experiment, Setting, save_figure, save_table
 
 from tacit.accounting import PLD, events
 from tacit.papers.accountants import Moments
@@ -93,7 +93,7 @@ def _claims(rates, epochs, found) -> list[Claim]:
             reported="from the figure",
             found=f"moments at 10 epochs: {', '.join(f'q={q:g}: {m:.3g}' for q, m in zip(rates, moments[:, min(3, len(epochs) - 1)], strict=True))}; epsilon 1 needs q = {strong:.2g}: with a point a step, {1 / strong:.0f} points at a site; the sites of Fig. 4.1 have 10",
             verdict=judged(strong < 0.1),
-            why="Strong is taken to be epsilon 1 at 10 epochs, many points to be more than the sites of Fig. 4.1 have; noise 1. " + KNOWN,
+            why="Strong is taken to be epsilon 1 at 10 epochs, many points to be more than the sites of Fig. 4.1 have; noise 1. " + f"{KNOWN} {EASY}",
         ),
         Claim(
             said="Tight accounting asks for less (not a claim of the report).",

@@ -6,8 +6,9 @@ clip 20, beside private gradients and one release of the statistics.
 """
 
 import numpy as np
-from report_model import DELTA, TARGET, divergence, exact, judged, regression
-from reproduction import KNOWN, Claim, Experiment, Setting, save_figure, save_table
+from logistic import apart, mean_and_error, scored, table
+from report_model import DELTA, TARGET, by_default, divergence, exact, judged, regression
+from reproduction import DEFAULT, KNOWN, Claim, Experiment, Setting, save_figure, save_table
 from scipy import optimize
 from scipy.stats import norm
 
@@ -16,6 +17,7 @@ from tacit.accounting import Budget
 from tacit.federated import Partitioned
 from tacit.federated.method import run_in_process
 from tacit.federated.schemes import OneRelease, Optimised
+from tacit.inference.variational import Variational
 from tacit.papers.federated import Hybrid
 
 SITES, POINTS, CLIP, BUDGET = 5, 400, 20.0, Budget(1.0, DELTA)
@@ -38,7 +40,50 @@ def compared(seeds):
             budgets = dict.fromkeys(rows, BUDGET)
             run = run_in_process(method, TARGET, rows, budgets, run=f"{name} {seed}", seed=seed)
             found[name].append(float(divergence(run.trace[-1], exact(x, y))))
+        ours = by_default((None, x[None], y[None]), BUDGET.epsilon)
+        found.setdefault(DEFAULT, []).append(float(divergence(ours, exact(x, y))[0]))
     return {name: np.array(each) for name, each in found.items()}
+
+
+def _default_claim(found) -> Claim:
+    medians = {name: np.median(each) for name, each in found.items()}
+    others = {name: m for name, m in medians.items() if name != DEFAULT}
+    return Claim(
+        said="Tacit's default, private Fisher scoring of all rows at once, is nearer to the exact posterior than each of the three (not a claim of the report).",
+        reported="",
+        found=", ".join(f"{name}: median KL {m:.2g}" for name, m in medians.items()),
+        verdict=judged(*(medians[DEFAULT] < m for m in others.values())),
+        why="At the same epsilon. A curator has all rows, where the others have sites.",
+    )
+
+
+def _median_claim(setting: Setting) -> Claim:
+    """DPVI at epsilon 1 with the clip at the median length of unclipped gradients, and at multiples of it."""
+    data = table(setting, "Abalone")
+    x, y = data.x[: data.cut].astype(float), data.y[: data.cut]
+    lengths = np.linalg.norm(x, axis=1)
+    middles = []
+    for share in np.linspace(0, 1, 11):  # from where training starts to the most probable weights
+        chances = 1 / (1 + np.exp(-x @ (share * data.most_probable)))
+        middles.append(np.median(np.abs(y - chances) * lengths))
+    clip, runs = float(np.mean(middles)), setting.pick(quick=2, usual=10)
+    times = setting.pick(quick=(0.1, 1.0), usual=(0.1, 0.3, 1.0, 3.0, 10.0))
+    steps = setting.pick(quick=100, usual=1000)
+    found = {
+        k: scored(data, Variational(clip=k * clip, num_steps=steps), (1.0,), runs) for k in times
+    }
+    told, behind = [], []
+    for part in ("accuracy", "density"):
+        means = {k: mean_and_error(getattr(each, part)[0]) for k, each in found.items()}
+        behind.append(apart(max(means.values()), means[1.0]) > 2)
+        told.append(", ".join(f"{m:.4f} at {k:g} times" for k, (m, _) in means.items()))
+    return Claim(
+        said="The clip is best fixed at the median length of unclipped gradients in training (Abadi et al. 2016, in Section 2.1.3).",
+        reported="a suggestion",
+        found=f"the median is {clip:.2g} on Abalone at epsilon 1; accuracy {told[0]}; log density {told[1]}",
+        verdict=judged(not behind[0], not behind[1]),
+        why="Agrees if the median is within two standard errors of the best multiple in accuracy and in log density, in part if in one. By `Variational`, 10 runs; the median is taken of the rows here, which itself is not private.",
+    )  # fmt: skip
 
 
 def _hybrid_claim(found) -> Claim:
@@ -221,6 +266,8 @@ def run(setting: Setting) -> list[Claim]:
         *_fixed_point_claims(setting),
         group,
         _hybrid_claim(found),
+        _default_claim(found),
+        _median_claim(setting),
     ]
 
 
@@ -228,6 +275,7 @@ EXPERIMENT = Experiment(
     name="report_theory",
     source="001",
     figure="Chapters 2 to 4",
-    title="Equations, group privacy, the fixed point of PVI, and hybrid updates",
+    title="Equations, group privacy, the clip, the fixed point of PVI, and hybrid updates",
     run=run,
+    tables=("abalone",),
 )

@@ -25,6 +25,10 @@ SOURCES = {
 OURS = "(not "
 # At the end of "why" where a rule is younger than a result that it might have been fitted to.
 KNOWN = "(Rule written with a trial known.)"
+# At the end of "why" where hardly any result could have failed the rule.
+EASY = "(Can hardly fail.)"
+# What `tacit.fit` does if nothing else is asked of it.
+DEFAULT = "Tacit's default (Fisher scoring)"
 # The folder, within that of the usual results, for runs as many as the papers'.
 PAPERS = "paper"
 RULES = (
@@ -72,13 +76,14 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One figure or table of a source."""
+    """One figure or table of a source, and the public tables that it reads."""
 
     name: str
     source: str
     figure: str
     title: str
     run: Callable[[Setting], Sequence[Claim]]
+    tables: tuple[str, ...] = ()
 
 
 def save_figure(setting: Setting, name: str, figure: Any) -> None:
@@ -115,7 +120,7 @@ def perform(experiment: Experiment, setting: Setting) -> float:
     claims = [asdict(claim) for claim in experiment.run(setting)]
     took = time.monotonic() - began
     kept = {
-        **{k: v for k, v in asdict(experiment).items() if k != "run"},
+        **{k: getattr(experiment, k) for k in ("name", "source", "figure", "title")},
         "length": setting.length,
         "claims": claims,
     }
@@ -130,8 +135,8 @@ def write_results(out: Path, page: Path, experiments: Sequence[Experiment]) -> N
         "# What the papers say, and what we find",
         "",
         "Written by `tacit reproduce --all`; `tacit reproduce --list` names the experiments. Each figure has",
-        "the paper's own setting, what the paper reports where that is known, and what Tacit's defaults achieve",
-        "at the same epsilon. Runs are seeded and give the same numbers again with the same versions; the data are public.",
+        "the paper's own setting, what the paper reports where that is known, and, where methods are compared, what `tacit.fit`'s default",
+        "(private Fisher scoring) achieves at the same epsilon. Runs are seeded and give the same numbers again with the same versions; the data are public.",
         "[docs/papers.md](../docs/papers.md) goes from the papers to Tacit's calls.",
         "",
         *RULES,
@@ -142,12 +147,16 @@ def write_results(out: Path, page: Path, experiments: Sequence[Experiment]) -> N
         lines += ["", f"## {source}: {title}"]
         for experiment in mine:
             lines += _section(experiment, out, page, verdicts)
-    own, known = verdicts.pop("", 0), sum(line.startswith("| ") and KNOWN in line for line in lines)
+    own = verdicts.pop("", 0)
+    known, easy = (
+        sum(line.startswith("| ") and remark in line for line in lines) for remark in (KNOWN, EASY)
+    )
     counts = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
     lines[6:6] = [
         "",
         f"{sum(verdicts.values())} claims of the papers: {counts}. And {own} lines on what Tacit does in the same setting.",
-        f'{known} rows have the remark "{KNOWN}"',
+        f"A claim counts with the verdict of the run with as many runs as the paper's, where there is one ({PAPERS}/).",
+        f'{known} rows have the remark "{KNOWN}", and {easy} the remark "{EASY}".',
     ]
     lines += _at_length(out, experiments)
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -163,15 +172,26 @@ def _section(experiment: Experiment, out: Path, page: Path, verdicts: dict[str, 
         "| the paper says | reported | found | verdict | why |",
         "|---|---|---|---|---|",
     ]
+    at_length = {claim["said"]: claim for claim in _kept_claims(out / PAPERS, experiment)}
     for claim in kept["claims"]:
         lines.append(_row(claim[key] for key in ("said", "reported", "found", "verdict", "why")))
-        verdict = "" if OURS in claim["said"] else claim["verdict"]
+        counted = at_length.get(claim["said"], claim)
+        verdict = "" if OURS in claim["said"] else counted["verdict"]
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
     for picture in sorted(out.glob(f"{experiment.name}*.png")):
         lines += ["", f"![{experiment.title}]({picture.relative_to(page.parent)})"]
     if kept["length"] != "usual":
         lines += ["", f"From a {kept['length']} run."]
     return lines
+
+
+def _kept_claims(folder: Path, experiment: Experiment) -> list[dict[str, str]]:
+    """The claims of a run that is kept in a folder; none if there is no such run."""
+    place = folder / f"{experiment.name}.json"
+    if not place.exists():
+        return []
+    claims: list[dict[str, str]] = json.loads(place.read_text(encoding="utf-8"))["claims"]
+    return claims
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -182,14 +202,10 @@ def _at_length(out: Path, experiments: Sequence[Experiment]) -> list[str]:
     """The claims of runs as many as the papers', where they are kept and differ from the usual ones."""
     lines: list[str] = []
     for experiment in experiments:
-        places = [out / PAPERS / f"{experiment.name}.json", out / f"{experiment.name}.json"]
-        if not all(place.exists() for place in places):
-            continue
-        long, usual = (json.loads(place.read_text(encoding="utf-8"))["claims"] for place in places)
-        before = {claim["said"]: claim for claim in usual}
-        for claim in long:
+        before = {claim["said"]: claim for claim in _kept_claims(out, experiment)}
+        for claim in _kept_claims(out / PAPERS, experiment):
             old = before.get(claim["said"], {})
-            if claim["found"] != old.get("found"):
+            if before and claim["found"] != old.get("found"):
                 told = (experiment.figure, claim["said"], claim["found"], claim["verdict"])
                 lines.append(_row((*told, old.get("verdict", ""))))
     if not lines:

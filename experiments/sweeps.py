@@ -1,6 +1,6 @@
 """Sweeps of DPVI over one parameter: runs at every value, curves, and claims that they share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,10 +60,12 @@ def swept(
     found = []
     for value, rate, clip in points[:: length.every]:
         sigmas, epsilons = noise(rate, length.steps)
-        accurate = published_runs(
+        accurate, density = published_runs(
             data, sigmas, rate=rate, steps=length.steps, clip=clip, runs=length.runs
         )
-        found.append(Line(value=value, sigmas=sigmas, epsilons=epsilons, found=accurate))
+        found.append(
+            Line(value=value, sigmas=sigmas, epsilons=epsilons, found=accurate, density=density)
+        )
     return found
 
 
@@ -98,17 +100,17 @@ class Sheet:
         axis: Any,
         data: Table,
         found: Sequence[Line],
-        default: tuple[Sequence[float], np.ndarray],
+        ours: Mapping[str, tuple[Sequence[float], np.ndarray]],
         label: Callable[[Line], str],
         legend: Callable[[Line], str] | None = None,
     ) -> None:
-        """A curve for every value, and one for Tacit's default."""
+        """A curve for every value, and one for each of Tacit's methods."""
         for i, line in enumerate(found):
             draw(axis, line.epsilons, line.found, (legend or label)(line), color=f"C{i}")
             self._numbers += lines(data.name, label(line), line.sigmas, line.epsilons, line.found)
-        asked, ours = default
-        draw(axis, asked, ours, "Tacit's default", color="black", linestyle=":")
-        self._numbers += lines(data.name, "Tacit's default", [""] * len(asked), asked, ours)
+        for (name, (asked, runs)), colour in zip(ours.items(), ("black", "dimgray"), strict=False):
+            draw(axis, asked, runs, name, color=colour, linestyle=":")
+            self._numbers += lines(data.name, name, [""] * len(asked), asked, runs)
 
     def save(self, setting: Setting, name: str) -> None:
         """Writes the figure and the numbers."""
@@ -129,6 +131,14 @@ def crosses(axis: Any, epsilons: np.ndarray, stored: np.ndarray, errors: np.ndar
 def listed(found: Sequence[Line], epsilon: float) -> str:
     """Accuracies of all thresholds at an epsilon."""
     return ", ".join(f"c={line.value:g}: {line.at(epsilon)[0]:.4f}" for line in found)
+
+
+def best_of(found: Sequence[Line], asked: Sequence[float]) -> list[tuple[tuple[float, float], ...]]:
+    """The best mean accuracy and the best log density at each epsilon, with standard errors."""
+    return [
+        (max(line.at(e) for line in found), max(line.density_at(e) for line in found))
+        for e in asked
+    ]
 
 
 def verdict(agrees: bool, in_part: bool = False) -> Verdict:

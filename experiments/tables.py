@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-USUAL = Path("../shared/data")
+# Of OpenML.
+_NUMBERS = {"abalone": 183, "adult": 1590}
 
 
 class NoData(Exception):
@@ -14,7 +15,7 @@ class NoData(Exception):
 
 def abalone(folder: Path):
     """Eight attributes of 4,177 abalones, and whether they have ten rings or more."""
-    rows = _rows(folder, "abalone", 183)
+    rows = rows_of(folder, "abalone")
     sexes = np.array([[row["sex"] == s for s in "MFI"] for row in rows], float)
     names = [n for n in rows[0] if n not in {"sex", "rings"}]
     numbers = np.array([[float(row[n]) for n in names] for row in rows])
@@ -25,7 +26,7 @@ def abalone(folder: Path):
 
 def adult(folder: Path):
     """Fourteen attributes of 48,842 people, and whether they earn more than 50,000 dollars."""
-    rows = _rows(folder, "adult", 1590)
+    rows = rows_of(folder, "adult")
     names = [n for n in rows[0] if n not in {"income", "split"}]
     columns = []
     for name in names:
@@ -53,12 +54,17 @@ def split(size: int, seed: int):
     return order[:cut], order[cut:]
 
 
-def _rows(folder: Path, name: str, number: int):
+def rows_of(folder: Path, name: str):
+    """The rows of a table, by column.
+
+    Raises:
+        NoData: If it is not in the folder, and cannot be fetched.
+    """
     path = folder / f"{name}.csv"
     if path.exists():
         with path.open(encoding="utf-8") as opened:
             return list(csv.DictReader(opened))
-    return _fetched(path, name, number)
+    return _fetched(path, name, _NUMBERS[name])
 
 
 _RENAMED = {

@@ -21,7 +21,7 @@ STYLES = {
     "Laplace, basic": ("basic composition (BCT)", "C3", "-"),
     "Laplace, advanced": ("advanced composition (ACT)", "C0", "-"),
     "Laplace, privacy loss": ("Laplace noise, privacy-loss accounting", "C2", ":"),
-    "Gaussian, privacy loss": ("Tacit's default: Gaussian noise, privacy loss", "C4", ":"),
+    "Gaussian, privacy loss": ("Tacit's accountant: Gaussian noise, privacy loss", "C4", ":"),
 }
 
 

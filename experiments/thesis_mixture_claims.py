@@ -1,10 +1,11 @@
 """What the thesis says about its mixture of five Gaussians, and what `thesis_mixture` has found."""
 
 import numpy as np
-from reproduction import KNOWN, Claim
+from reproduction import DEFAULT, KNOWN, Claim
 
 MOMENTS, ADVANCED = "DPVI-MA (thesis)", "DPVI (thesis, advanced composition)"
-LANGEVIN, DEFAULT, CLIPPED = "DP-SGLD (thesis)", "Tacit's default", "Tacit, clip 1"
+LANGEVIN, VARIATIONAL = "DP-SGLD (thesis)", "Tacit's Variational"
+CLIPPED = "Tacit's Variational, clip 1"
 
 
 def nearest(draws, centres):
@@ -22,7 +23,8 @@ def claims(epsilons, scores, bare, true, gaps, sizes, spent):
         _small(sizes),
         _cover(gaps, scores, epsilons),
         _composition(epsilons, scores, spent),
-        *([_defaults(epsilons, scores, bare, true)] if CLIPPED in scores else []),
+        *([_variational(epsilons, scores, bare, true)] if CLIPPED in scores else []),
+        _default(epsilons, scores, bare),
     ]
 
 
@@ -68,8 +70,11 @@ def _means(gaps):
         said="DPVI finds one of the five means almost exactly and three quite well (Fig. 5.5)",
         reported="1 and 3 of 5, in one run",
         found=f"{exact:.1f} within .25 and {well:.1f} within .75 on average over {len(found)} runs at "
-        f"epsilon 1; Tacit's default {(gaps[DEFAULT] < 0.25).sum(axis=1).mean():.1f} and "
-        f"{(gaps[DEFAULT] < 0.75).sum(axis=1).mean():.1f}",
+        "epsilon 1; "
+        + "; ".join(
+            f"{name} {(gaps[name] < 0.25).sum(axis=1).mean():.1f} and {(gaps[name] < 0.75).sum(axis=1).mean():.1f}"
+            for name in (VARIATIONAL, DEFAULT)
+        ),
         verdict="agrees"
         if exact >= 1 and well >= 3
         else "agrees in part"
@@ -99,14 +104,13 @@ def _missed(gaps):
 def _small(sizes):
     names = (LANGEVIN, MOMENTS, "other prior", "right", "as coded")
     theirs, ours, other, right, coded = (np.median(sizes.get(name, np.nan)) for name in names)
-    wrong = "paper is wrong" if coded < right / 2 else "does not agree"
     return Claim(
         said="Variances given by DP-SGLD tend to be small",
         reported="truly .5",
         found=f"median {theirs:.2g} by DP-SGLD, {ours:.2g} by DPVI; {other:.2g} by DP-SGLD with the prior of the "
         f"authors' program. With its 2,000 rows {right:.2g}, and {coded:.2g} if a determinant is that of five dimensions",
-        verdict="agrees" if theirs < 0.5 else wrong,
-        why="Agrees if the median is below .5. The paper is wrong if an error in the authors' program makes variances less than half as large: "
+        verdict="agrees" if theirs < 0.5 else "does not agree",
+        why="Agrees if the median is below .5, the true one. What makes variances smaller in the authors' program is an error: "
         "its log-determinant is that of 5 dimensions where rows have 2. Its prior, Inv-Gamma(10, .1) instead of "
         "Inv-Gamma(1, 1), matters little. " + KNOWN,
     )
@@ -144,23 +148,37 @@ def _composition(epsilons, scores, spent):
     )
 
 
-def _defaults(epsilons, scores, bare, true):
+def _default(epsilons, scores, bare):
+    (theirs, error), (ours, our_error) = _mean(scores[MOMENTS]), _mean(scores[DEFAULT])
+    no_worse = ours - theirs > -2 * np.hypot(our_error, error)
+    better = ours - theirs > 2 * np.hypot(our_error, error)
+    return Claim(
+        said="(not in the thesis) Tacit's default, private Fisher scoring, is no worse than DPVI-MA at the same epsilon",
+        reported="",
+        found=f"{_listed(epsilons, ours)}; DPVI-MA {_listed(epsilons, theirs)}; without privacy {bare.mean():.2f}",
+        verdict="agrees" if no_worse.all() else "agrees in part" if no_worse.any() else "does not agree",
+        why=f"Agrees if not below by two standard errors at any epsilon, in part if at some; it is better at {better.sum()} of {len(better)} and worse at {(~no_worse).sum()}. "
+        "Its posterior is one normal around one of many modes, which starts where all components are alike. It is run without its check of the count, which refuses some of the fits at the smallest epsilon.",
+    )  # fmt: skip
+
+
+def _variational(epsilons, scores, bare, true):
     theirs, error = _mean(scores[MOMENTS])
     found, no_worse = {}, {}
-    for name in (DEFAULT, CLIPPED):
+    for name in (VARIATIONAL, CLIPPED):
         ours, our_error = _mean(scores[name])
         found[name] = _listed(epsilons, ours)
         no_worse[name] = np.all(ours - theirs > -2 * np.hypot(our_error, error))
     return Claim(
-        said="(not in the thesis) Tacit's defaults are no worse than DPVI-MA at the same epsilon",
+        said="(not in the thesis) Tacit's `Variational` is no worse than DPVI-MA at the same epsilon",
         reported="",
-        found=f"{found[DEFAULT]}; with the thesis' clip {found[CLIPPED]}; without privacy "
+        found=f"{found[VARIATIONAL]}; with the thesis' clip {found[CLIPPED]}; without privacy "
         f"{bare.mean():.2f}, the true mixture {true:.2f}",
         verdict="agrees"
-        if no_worse[DEFAULT]
+        if no_worse[VARIATIONAL]
         else "agrees in part"
         if no_worse[CLIPPED]
         else "does not agree",
-        why="Agrees if not below by two standard errors at any epsilon, in part if so with the thesis' clip. The default clip is more than four times the "
+        why="Agrees if not below by two standard errors at any epsilon, in part if so with the thesis' clip. Its own clip is more than four times the "
         "thesis', and so is its noise. " + KNOWN,
     )

@@ -16,7 +16,7 @@ RATE, BUDGET = 0.005, Budget(1.0, 1e-3, "replace")
 WAYS = {
     "advanced composition, amplified": (Advanced(check=False), "C1", "-"),
     "moments accountant": (Moments(), "C0", "-"),
-    "Tacit's default: privacy-loss accounting": (PLD(), "C2", ":"),
+    "Tacit's accountant: privacy loss": (PLD(), "C2", ":"),
     "advanced composition where its theorem holds": (Advanced(), "C3", "--"),
 }
 

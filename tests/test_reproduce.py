@@ -132,6 +132,8 @@ def test_without_data_and_network_it_says_what_to_do(tmp_path, monkeypatch, caps
 def test_names_that_are_none(capsys):
     assert main(["reproduce", "fig99"]) == 2
     assert "--list" in capsys.readouterr().err
+    assert main(["reproduce"]) == 2
+    assert "--quick" in capsys.readouterr().err
     assert main(["reproduce", "--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(experiments())
 
@@ -158,6 +160,37 @@ def test_every_call_of_the_guide_to_the_papers_runs():
         eval(call, space)  # noqa: S307
 
 
+def test_the_guide_to_the_papers_has_a_file_and_a_function_for_every_row():
+    page = (ROOT / "docs" / "papers.md").read_text()
+    tables = page[page.index("## Algorithms") : page.index("## Experiments")]
+    rows = [line.split(" | ") for line in tables.splitlines() if line.startswith("| 0")]
+    assert len(rows) > 40
+    for row in rows:
+        file, name = row[3].strip(" |").split()
+        places = [ROOT / file, ROOT / "src" / "tacit" / file]
+        (text,) = (each.read_text() for each in places if each.exists())
+        assert re.search(rf"^ *(def|class) {name}\b", text, re.MULTILINE), row
+
+
+def test_nothing_that_is_committed_is_written_without_being_asked(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    committed = {each: each.read_bytes() for each in (ROOT / "experiments").rglob("RESULTS.md")}
+    runs = []
+    monkeypatch.setattr("tacit.cli.reproduce._run_all", lambda *each: runs.append(each))
+    (tmp_path / "data").mkdir()
+    for table in ("abalone", "adult"):
+        (tmp_path / "data" / f"{table}.csv").write_text("")
+    for folder in ("reproduced", "reproduced/quick"):
+        (tmp_path / folder).mkdir()
+    assert main(["reproduce", "--quick"]) == 0, capsys.readouterr().err
+    assert main(["reproduce", "report_bias", "--paper"]) == 0, capsys.readouterr().err
+    assert [each[0] for each in runs] == [[each.name for each in experiments()], ["report_bias"]]
+    assert [each[1] for each in runs] == ["quick", "paper"]
+    assert [each[2] for each in runs] == [Path("data")] * 2  # found where it was looked for
+    assert [each[3] for each in runs] == [Path("reproduced/quick"), Path("reproduced/paper")]
+    assert {each: each.read_bytes() for each in committed} == committed
+
+
 @pytest.mark.slow
 def test_several_at_a_time(tmp_path, capsys):
     names = ["thesis_passes", "report_bias"]
@@ -182,7 +215,7 @@ def test_runs_as_many_as_the_papers_are_listed_apart(tmp_path):
         (folder / f"{experiment.name}.json").write_text(kept)
     write_results(tmp_path, tmp_path / "RESULTS.md", [experiment])
     usual, long = (tmp_path / "RESULTS.md").read_text().split("## With as many runs")
-    assert "2 claims of the papers: agrees 2." in usual
+    assert "2 claims of the papers: does not agree 1, agrees 1." in usual
     assert "| So it is. | 6 of 9 | does not agree | agrees |" in long
     assert "And this." not in long
 

@@ -1389,6 +1389,37 @@ _OF_CHECKS = [
     ),
 ]
 
+_OF_PAPERS = [
+    fault(
+        "a probit of the wrong slope",
+        "tacit.results.predictive:_reduce",
+        "math.pi * variance / 8",
+        "variance / 8",
+        "interfaces/test_plan.py::test_probit_predictions_of_a_wide_posterior_are_integrals_over_it",
+    ),
+    fault(
+        "a probit that forgets the spread of draws",
+        "tacit.results.predictive:_reduce",
+        "math.pi * variance / 8",
+        "0 * variance",
+        "interfaces/test_plan.py::test_probit_predictions_of_a_wide_posterior_are_integrals_over_it",
+    ),
+    fault(
+        "released precisions are not cut off at zero",
+        "tacit.federated.schemes:_FlooredStatistics.change",
+        'if self.floor == "statistic":',
+        "if False:",
+        "federated/test_schemes.py::test_floors_of_statistics_and_of_factors_are_those_of_the_report[0]",
+    ),
+    fault(
+        "factors are cut off before they are damped",
+        "tacit.federated.schemes:_FlooredStatistics.change",
+        "-factor[nonnegative] / self.damping",
+        "-factor[nonnegative]",
+        "federated/test_schemes.py::test_floors_of_statistics_and_of_factors_are_those_of_the_report[0]",
+    ),
+]
+
 FAULTS = [
     *_OF_NOISE,
     *_OF_SAMPLING,
@@ -1407,6 +1438,7 @@ FAULTS = [
     *_OF_STOPS,
     *_OF_TABLES,
     *_OF_CHECKS,
+    *_OF_PAPERS,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {

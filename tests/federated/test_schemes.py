@@ -413,3 +413,32 @@ def test_other_data_of_a_site_move_its_change_by_two_clips_and_the_statement_say
     moved = np.linalg.norm(change([3] * 1000) - change([0]))
     assert 1.5 * scheme.clip < moved <= 2 * scheme.clip
     assert any("zeros in its place" in said for said in scheme.trust)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_floors_of_statistics_and_of_factors_are_those_of_the_report(seed):
+    target, damping = through_origin(1, noise_sd=0.5, prior_sd=5.0), 0.1
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(10, 1)).astype(np.float32)
+    rows = Rows({"x": x, "y": (2 * x[:, 0]).astype(np.float32)})
+    factor = np.array([0.7, -0.4])
+
+    def changed(floor, number):
+        scheme = ClippedStatistics(clip=16.0, noise_multiplier=5.0, floor=floor)
+        terms = RunSetting(
+            target=target, budget=None, answers=1, sites=1, together=1, damping=damping
+        )
+        return scheme.prepare(terms).work.change(rows, target.prior, factor, Randomness(number))
+
+    below = 0
+    for number in range(20):
+        released = changed(None, number) + factor
+        below += released[0] < 0
+        # Eq. 4.20: what is released is cut off at zero, before it is damped; eq. 4.21 cuts nothing off.
+        cut = np.array([max(released[0], 0.0), released[1]])
+        assert changed("statistic", number) == pytest.approx(cut - factor)
+        # The author's program: the factor after damping is cut off.
+        after = (1 - damping) * factor + damping * released
+        after[0] = max(after[0], 0.0)
+        assert factor + damping * changed("factor", number) == pytest.approx(after)
+    assert 0 < below < 20

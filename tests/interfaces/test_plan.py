@@ -168,6 +168,22 @@ def test_predictions_are_probabilities_of_the_simulation(fitted):
     assert np.isnan(draws[:, 2]).all()
 
 
+def test_probit_predictions_of_a_wide_posterior_are_integrals_over_it():
+    kinds = {"a": tacit.Number(-1, 1), "y": tacit.Binary()}
+    few = tacit.glm("y ~ a", schema=tacit.Schema(kinds))
+    rows = {"a": [-1.0, -0.5, 0.5, 1.0], "y": [0, 0, 1, 1]}
+    post = tacit.fit_without_privacy(few, rows, method="laplace", seed=0)
+    new = {"a": np.array([0.25, 0.5, 0.8, 1.0])}
+    draws = {name: np.asarray(post.model_draws[name], float) for name in ("Intercept", "a")}
+    logits = draws["Intercept"].reshape(-1, 1) + draws["a"].reshape(-1, 1) * new["a"]
+    # By quadrature, with the mean and deviation that the draws have.
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    at = logits.mean(axis=0) + nodes[:, None] * logits.std(axis=0)
+    exact = weights @ (1 / (1 + np.exp(-at))) / weights.sum()
+    assert logits.std(axis=0).max() > 1.9  # so that the approximation has something to do
+    assert post.predict(new, kind="probit") == pytest.approx(exact, abs=0.015)
+
+
 def test_a_loaded_posterior_predicts_with_its_plan(fitted, tmp_path):
     fitted.save(tmp_path / "post.nc")
     new = {"age": [50.0], "ward": ["B"]}

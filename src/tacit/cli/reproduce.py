@@ -21,7 +21,9 @@ def reproduce(
         list[str] | None, typer.Argument(help="Names of experiments; see --list.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Run all experiments.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Short runs, for a quick check.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Short runs, for a quick check; of all without names.")
+    ] = False,
     paper: Annotated[
         bool,
         typer.Option(
@@ -29,38 +31,70 @@ def reproduce(
         ),
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with abalone.csv and adult.csv.")
+        Path | None,
+        typer.Option(
+            help="Folder with abalone.csv and adult.csv; by default data, ../data or ../shared/data."
+        ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Experiments to run at the same time.")] = 2,
-    out: Annotated[Path | None, typer.Option(help="Output folder for figures and tables.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Output folder for figures and tables; by default reproduced, or reproduced/quick."
+        ),
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
 ) -> None:
     """Rerun the experiments of the papers and plot them beside the published results."""
-    catalogue, reproduction, tables = _import_experiments()
-    known = catalogue.experiments()
+    catalogue, reproduction = _import_experiments("catalogue", "reproduction")
+    known = {each.name: each for each in catalogue.experiments()}
     if listed:
-        for each in known:
+        for each in known.values():
             typer.echo(f"{each.name:24} {each.source} {each.figure}: {each.title}")
         return
-    all_names = [each.name for each in known]
     for name in names or ():
-        if name not in all_names:
+        if name not in known:
             raise InvalidArgument(f"Unknown experiment {name!r}; see tacit reproduce --list.")
-    if not names and not every:
-        raise InvalidArgument("Pass names of experiments, or --all; see tacit reproduce --list.")
+    if not (names or every or quick):
+        raise InvalidArgument(
+            "Pass names of experiments, --all, or --quick for a short run of all; see tacit reproduce --list."
+        )
     if quick and paper:
         raise InvalidArgument("Pass --quick or --paper, not both.")
     length = "quick" if quick else "paper" if paper else "usual"
-    home = Path(catalogue.__file__ or "").parent
-    kept = out or (Path("reproduced") if quick else home / "results")
-    target = kept / reproduction.PAPERS if paper else kept
+    kept = out or (Path("reproduced/quick") if quick else Path("reproduced"))
+    chosen = names if names and not every else list(known)
+    needed = {name: known[name].tables[: 1 if quick else None] for name in chosen}
+    folder = _data_folder(data, sorted({table for each in needed.values() for table in each}))
+    _run_all(chosen, length, folder, kept / reproduction.PAPERS if paper else kept, jobs)
+    committed = (Path(catalogue.__file__ or "").parent / "results").resolve()
+    page = (kept.parent if kept.resolve() == committed else kept) / "RESULTS.md"
+    reproduction.write_results(kept, page, list(known.values()))
+    typer.echo(f"Wrote {page}.")
+
+
+def _data_folder(given: Path | None, needed: list[str]) -> Path:
+    """The folder with the tables that are needed: given, found, asked for, or filled by scikit-learn."""
+    home = _EXPERIMENTS.parent
+    likely = [
+        base / part for base in (Path(), home) for part in ("data", "../data", "../shared/data")
+    ]
+    folders = likely if given is None else [given]
+    for folder in folders:
+        if all((folder / f"{name}.csv").exists() for name in needed):
+            return folder
+    wanted = " and ".join(f"{name}.csv" for name in needed)
+    if given is None and sys.stdin.isatty():
+        told = typer.prompt(f"Folder with {wanted} (empty to download them)", default="")
+        if told:
+            return _data_folder(Path(told), needed)
+    (tables,) = _import_experiments("tables")
     try:
-        _run_all(all_names if every else names or [], length, data or tables.USUAL, target, jobs)
+        for name in needed:
+            tables.rows_of(folders[0], name)
     except tables.NoData as error:
         raise InvalidArgument(str(error)) from None
-    page = kept.parent / "RESULTS.md" if out is None and not quick else kept / "RESULTS.md"
-    reproduction.write_results(kept, page, list(known))
-    typer.echo(f"Wrote {page}.")
+    return folders[0]
 
 
 def _run_all(names: list[str], length: str, data: Path, target: Path, jobs: int) -> None:
@@ -92,15 +126,15 @@ def _use_one_thread() -> None:
 
 def _run_one(name: str, length: str, data: Path, target: Path) -> float:
     """Runs one experiment and returns the seconds that it took."""
-    catalogue, reproduction, _ = _import_experiments()
+    catalogue, reproduction = _import_experiments("catalogue", "reproduction")
     (experiment,) = (each for each in catalogue.experiments() if each.name == name)
     setting = reproduction.Setting(length=length, data=data, out=target)
     took: float = reproduction.perform(experiment, setting)
     return took
 
 
-def _import_experiments() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """The modules of the experiments, from the repository."""
+def _import_experiments(*modules: str) -> tuple[ModuleType, ...]:
+    """Modules of the experiments, from the repository."""
     folder = next(
         (f for f in (Path("experiments"), _EXPERIMENTS) if (f / "catalogue.py").exists()), None
     )
@@ -111,5 +145,4 @@ def _import_experiments() -> tuple[ModuleType, ModuleType, ModuleType]:
         )
     if str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
-    catalogue, reproduction, tables = map(import_module, ("catalogue", "reproduction", "tables"))
-    return catalogue, reproduction, tables
+    return tuple(map(import_module, modules))
