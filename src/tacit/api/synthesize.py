@@ -6,7 +6,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -97,10 +97,7 @@ def synthesize(
         schema, tables=tables, by=by, bins=bins, complete=complete, sets=sets, size=size,
         epsilon=epsilon, delta=delta, budget=budget,
     )  # fmt: skip
-    look = explore(
-        data, schema=schema, tables=plan.look.tables, bins=bins, budget=plan.look.budget,
-        ledger=ledger, seed=seed, label=label,
-    )  # fmt: skip
+    look = plan.release(data, ledger=ledger, seed=seed, label=label)
     return draw_tables(look, complete=complete, sets=sets, size=size)
 
 
@@ -117,6 +114,27 @@ class SynthesisPlan:
     look: LookPlan
     model: LogLinear
     sets: int
+
+    def release(
+        self,
+        data: TableLike,
+        *,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        label: str | None = None,
+    ) -> Look:
+        """Makes the release: that of `tacit.explore`, which charges the ledger for it."""
+        release = self.look.release
+        return explore(
+            data,
+            schema=self.look.schema,
+            tables=self.look.tables,
+            bins={each.name: each.inner_edges for each in release.columns if each.is_number},
+            budget=self.look.budget,
+            ledger=ledger,
+            seed=seed,
+            label=label,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -264,7 +282,9 @@ def _values(
         below = np.concatenate([[0.0], np.cumsum(mass)])
         begin, end = (ends[np.minimum(places + i, size - 1)] for i in (0, 1))
         level = below[begin] + rng.random(len(places)) * (below[end] - below[begin])
-        bin_ = np.clip(np.searchsorted(below, level, side="right") - 1, begin, np.maximum(end - 1, begin))
+        bin_ = np.clip(
+            np.searchsorted(below, level, side="right") - 1, begin, np.maximum(end - 1, begin)
+        )
         bin_ = np.minimum(bin_, len(mass) - 1)
         edges = np.array(column.edges[FINEST])
         low, high = edges[bin_], edges[bin_ + 1]
@@ -287,7 +307,7 @@ def finer_masses(
     ends = np.searchsorted(edges, column.edges[SHOWN])
     mass = {
         (int(begin), int(end)): counts[:, place].astype(np.float64)
-        for place, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True))
+        for place, (begin, end) in enumerate(pairwise(ends))
     }
     values, variances = released.answers[(column.name,)]
     for place, (level, _, begin, middle, end) in enumerate(column.tree, 1):

@@ -112,7 +112,9 @@ class Synthetic:
 
         binned = [
             name
-            for name in adapt_model(glm(formula, family=family, schema=self.schema), self.schema).predictors
+            for name in adapt_model(
+                glm(formula, family=family, schema=self.schema), self.schema
+            ).predictors
             if isinstance(self.schema[name], Number | Count | Date)
         ]
         schema = self.schema.with_columns(
@@ -122,7 +124,8 @@ class Synthetic:
                 if isinstance(kind := self.schema[name], Count)
             }
         )
-        model = glm(formula, family=family, schema=schema)
+        # Adapted once, so that all fits share a compiled program.
+        model = adapt_model(glm(formula, family=family, schema=schema), schema)
 
         def coefficients(place: int) -> dict[str, tuple[float, float]]:
             table = self.tables[place]
@@ -162,9 +165,7 @@ class Synthetic:
         """
         return self._combine([analysis(table) for table in self.tables], names, level)
 
-    def _combine(
-        self, found: Sequence[Any], names: Sequence[str] | None, level: float
-    ) -> Combined:
+    def _combine(self, found: Sequence[Any], names: Sequence[str] | None, level: float) -> Combined:
         if all(isinstance(each, Mapping) for each in found):
             if any(set(each) != set(found[0]) for each in found):
                 raise InvalidArgument("The analysis must return the same names for every table.")
@@ -266,12 +267,12 @@ class Synthetic:
             if numbers
             else ""
         )
-        return (
-            f"{len(self.tables)} synthetic tables of {self.rows:,} rows. {row}",
-            f"They keep these tables: {self.look.described_tables}. Columns that are together in none of them are related through others only."
-            f"{within}",
-            _HOW_TO_ANALYSE,
+        kept = (
+            f"They keep these tables: {self.look.described_tables}. Columns that are together in none of them are related "
+            f"through others only.{within}"
         )
+        made = f"{len(self.tables)} synthetic tables of {self.rows:,} rows. {row}"
+        return made, kept, _HOW_TO_ANALYSE
 
     def to_html(self) -> str:
         """The page: one file without scripts, which loads nothing."""
@@ -284,7 +285,10 @@ class Synthetic:
                 frame.itertuples(index=False, name=None), counts.mean(axis=0), strict=True
             ):
                 labels, (lower, upper) = line[: len(table)], line[len(table) + 1 : len(table) + 3]
-                if any(n in self.complete and v == MISSING_LABEL for n, v in zip(table, labels, strict=True)):
+                if any(
+                    n in self.complete and v == MISSING_LABEL
+                    for n, v in zip(table, labels, strict=True)
+                ):
                     continue
                 above = "" if len(table) == 1 or labels[0] == before else f"{table[0]}: {labels[0]}"
                 before = labels[0]
@@ -305,4 +309,6 @@ class Synthetic:
         return "\n".join([*self.warnings, *self.facts, self.privacy.headline])
 
     def __repr__(self) -> str:
-        return f"Synthetic({len(self.tables)} tables of {self.rows:,} rows: {self.privacy.headline})"
+        return (
+            f"Synthetic({len(self.tables)} tables of {self.rows:,} rows: {self.privacy.headline})"
+        )

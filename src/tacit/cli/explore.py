@@ -72,7 +72,7 @@ def explore(
     settings = {
         "tables": [each.split(",") for each in table] if table else None,
         "by": by,
-        "bins": dict(map(_parse_bins, bins or [])),
+        "bins": dict(map(parse_bins, bins or [])),
         "count": count,
         "budget": tacit.Budget(epsilon, delta, relation),  # type: ignore[arg-type]  # it checks
     }
@@ -83,7 +83,7 @@ def explore(
         if charged is not None and not as_json:
             typer.echo(f"The ledger {charged.path} has {charged.left} left.")
         return
-    with _new_folder(out), reporting_interruptions():
+    with new_folder(out), reporting_interruptions():
         look = tacit.explore(
             str(data),
             schema=declared,
@@ -104,7 +104,8 @@ def explore(
         typer.echo(f"{'' if left is None else f'Left: {left}.'}\nPage: {out / 'look.html'}".strip())
 
 
-def _parse_bins(text: str) -> tuple[str, int | list[float]]:
+def parse_bins(text: str) -> tuple[str, int | list[float]]:
+    """A column and its bins, from an option."""
     name, _, after = text.partition("=")
     try:
         if "," not in after and after.isdigit():
@@ -117,7 +118,7 @@ def _parse_bins(text: str) -> tuple[str, int | list[float]]:
 
 
 @contextmanager
-def _new_folder(out: Path) -> Iterator[None]:
+def new_folder(out: Path) -> Iterator[None]:
     """Creates the output folder before anything is charged, and removes it if nothing was."""
     is_new = not out.exists()
     try:

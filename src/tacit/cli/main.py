@@ -49,6 +49,7 @@ COMMANDS = (
     Command("report", "Write the report of a run again, as HTML, Markdown and a registry entry.", "fit"),
     Command("explain", "Say in plain words what a run asked, what leaves, and what that means for one person.", "fit"),
     Command("explore", "Look at a table: counts, means and quantiles of columns, with intervals that contain the noise.", "explore"),
+    Command("synthesize", "Make synthetic tables to share, with errors that contain the noise.", "synthesize"),
     Command("forecast", "Forecast the intervals that a fit will have, before any data are read.", "studies"),
     Command("audit", "Estimate a lower bound on the epsilon of a plan, on simulated rows. Reads no data.", "studies"),
     Command("reproduce", "Rerun the experiments of the papers and plot them beside the published results.", "reproduce"),

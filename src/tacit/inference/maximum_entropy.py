@@ -14,7 +14,7 @@ derivatives.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -28,16 +28,16 @@ from tacit._typing import Floats
 from tacit.errors import InvalidArgument
 from tacit.inference.diagnostics import mixing_warnings
 from tacit.inference.table_estimates import ReleasedTables
-from tacit.inference.tables import SHOWN, Table, TableRelease, contract, margins
+from tacit.inference.tables import SHOWN, Table, TableRelease, margins
 
-# The standard deviation of the prior of every parameter.
+# The standard deviation of the prior of a main effect. Between k columns it is less by k ** 1.5: log odds ratios have about 2.
 _PRIOR_STD = 3.0
 # The most cells of columns that are eliminated together, the most parameters, and the most products of all cells and parameters.
 _MAX_CLIQUE, _MAX_PARAMETERS, _MAX_WORK = 2**16, 600, 2**23
 _MAX_SCORINGS, _CONVERGED, _SHORTEST = 100, 0.01, 1e-6
-# The chain: steps to adapt the step size, kept steps per draw, and the least number of these; the mean length of a trajectory,
-# in standard deviations, the most leaps of one, and the share of them that should be accepted.
-_WARMUP, _STEPS_PER_DRAW, _LEAST_STEPS = 400, 20, 1000
+# The chain: steps of a segment, segments that find the scale of each direction, the least and the most that are kept; the mean
+# length of a trajectory, in standard deviations, the most leaps of one, and the share of trajectories that should be accepted.
+_SEGMENT, _WARMUP_SEGMENTS, _LEAST_SEGMENTS, _MAX_SEGMENTS = 250, 2, 4, 32
 _LENGTH, _MAX_LEAPS, _TARGET = 2.5, 64, 0.8
 
 
@@ -75,6 +75,12 @@ class LogLinear:
     def dimension(self) -> int:
         """How many parameters there are."""
         return sum(math.prod(self.shape(part)) for part in self.parts)
+
+    @property
+    def prior_std(self) -> Floats:
+        """The prior standard deviations of the parameters."""
+        own = [_PRIOR_STD / len(part) ** 1.5 for part in self.parts]
+        return np.repeat(own, [math.prod(self.shape(part)) for part in self.parts])
 
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -132,9 +138,10 @@ class LogLinear:
         """The log normaliser; and of each step, the logarithm of what is summed over, with an axis for each of its columns."""
         factors: list[tuple[Table, jax.Array]] = []
         for part, own in self.split(theta).items():
+            factor = own
             for name in part:  # the first axis becomes the last
-                own = jnp.tensordot(own, self.contrasts(name), axes=(0, 1))
-            factors.append((part, own))
+                factor = jnp.tensordot(factor, self.contrasts(name), axes=(0, 1))
+            factors.append((part, factor))
         total, found = jnp.zeros(()), []
         for name, members in self.buckets:
             product = jnp.zeros([self.size[each] for each in members])
@@ -155,7 +162,9 @@ class LogLinear:
         """Log Z, where cells have the weights exp(theta b)."""
         return self.eliminate(theta)[0]
 
-    def sample(self, theta: Floats, rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.int64]]:
+    def sample(
+        self, theta: Floats, rows: int, rng: np.random.Generator
+    ) -> dict[str, NDArray[np.int64]]:
         """The cells of so many independent rows, by column."""
         with jax.enable_x64(True):
             weights = [np.asarray(each) for each in _buckets(self)(jnp.asarray(theta, jnp.float64))]
@@ -166,7 +175,9 @@ class LogLinear:
             below = np.moveaxis(np.cumsum(shares, axis=place), place, -1)
             below = below[tuple(found[each] for each in members if each != name)]
             drawn = rng.random(rows) * below[..., -1]
-            found[name] = (drawn[:, None] >= np.broadcast_to(below[..., :-1], (rows, own.shape[place] - 1))).sum(axis=1)
+            found[name] = (
+                drawn[:, None] >= np.broadcast_to(below[..., :-1], (rows, own.shape[place] - 1))
+            ).sum(axis=1)
         return found
 
 
@@ -182,9 +193,12 @@ class NoisyMoments(NamedTuple):
     matrix: Floats
     rows: float
     rows_variance: float
+    prior_std: Floats
 
 
-def released_moments(released: ReleasedTables, complete: Sequence[str] = ()) -> tuple[LogLinear, NoisyMoments]:
+def released_moments(
+    released: ReleasedTables, complete: Sequence[str] = ()
+) -> tuple[LogLinear, NoisyMoments]:
     """The model of released tables, and what was released about it.
 
     Args:
@@ -211,7 +225,8 @@ def released_moments(released: ReleasedTables, complete: Sequence[str] = ()) -> 
         line = {}
         for inner in margins(part):
             factors = [
-                in_contrasts[name][1:].T if name in inner else in_contrasts[name][:1].T for name in part
+                in_contrasts[name][1:].T if name in inner else in_contrasts[name][:1].T
+                for name in part
             ]
             line[inner] = reduce(np.kron, factors)
         lines.append(
@@ -231,6 +246,7 @@ def released_moments(released: ReleasedTables, complete: Sequence[str] = ()) -> 
         stacked[:, 1:],
         float(whole.values[0]),
         float(whole.variances[0]),
+        model.prior_std,
     )
 
 
@@ -266,23 +282,39 @@ def draw_posterior(
     Returns:
         The draws.
     """
-    every = max(_STEPS_PER_DRAW, math.ceil(_LEAST_STEPS / draws))
     with jax.enable_x64(True):
-        given = NoisyMoments(*(jnp.asarray(each, jnp.float64) for each in moments))
+        given = jax.tree.map(lambda each: jnp.asarray(each, jnp.float64), moments)
         centre, root = _find_centre(model, given)
-        key = jax.random.key_data(jax.random.key(seed))
-        steps = np.arange(_WARMUP + every * draws)
-        chain = _programs(model)[1](centre, root, given, key, steps)
-    places, answers = (np.asarray(each)[_WARMUP:] for each in chain)
-    messages = mixing_warnings({"expected answers": answers})
-    kept = places[every - 1 :: every]
+        start, segment = _programs(model)[1:]
+        state = start(centre, root, given)
+
+        def go_on(state: ChainState, number: int, rate: float) -> tuple[ChainState, Floats, Floats]:
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            keys = jax.random.key_data(jax.random.split(key, _SEGMENT))
+            state, (whitened, answers) = segment(state, given, keys, rate)
+            return state, np.asarray(whitened), np.asarray(answers)
+
+        for number in range(_WARMUP_SEGMENTS):
+            state, found, _ = go_on(state, _MAX_SEGMENTS + number, 1.0)
+            spread = np.maximum(found[_SEGMENT // 2 :].std(axis=0), 0.1)
+            state = state._replace(root=state.root * spread, at=state.at / spread)
+        state, _, _ = go_on(state, _MAX_SEGMENTS + _WARMUP_SEGMENTS, 1.0)
+        parts: list[tuple[Floats, Floats]] = []
+        messages: Sequence[str] = ()
+        while not parts or (messages and len(parts) < _MAX_SEGMENTS):
+            for _ in range(len(parts) or _LEAST_SEGMENTS):
+                state, found, answers = go_on(state, len(parts), 0.0)
+                parts.append((found @ np.asarray(state.root).T, answers))
+            messages = mixing_warnings({"answers": np.concatenate([each for _, each in parts])})
+    places = np.asarray(centre) + np.concatenate([each for each, _ in parts])
+    kept = places[np.linspace(0, len(places) - 1, draws).round().astype(int)]
     return PosteriorDraws(kept[:, :-1], np.exp(kept[:, -1]), tuple(messages))
 
 
 def most_likely(model: LogLinear, moments: NoisyMoments) -> tuple[Floats, float]:
     """One model of the tables, of quasi-likelihood, and its number of rows: without what is not known of them."""
     with jax.enable_x64(True):
-        given = NoisyMoments(*(jnp.asarray(each, jnp.float64) for each in moments))
+        given = jax.tree.map(lambda each: jnp.asarray(each, jnp.float64), moments)
         centre, _ = _find_centre(model, given)
     return centre[:-1], float(np.exp(centre[-1]))
 
@@ -308,7 +340,9 @@ def _terms(model: LogLinear, moments: NoisyMoments, place: jax.Array) -> Terms:
     return Terms(mean, root, jnp.column_stack([half, mean]))
 
 
-def _log_density(moments: NoisyMoments, place: jax.Array, mean: jax.Array, root: jax.Array) -> jax.Array:
+def _log_density(
+    moments: NoisyMoments, place: jax.Array, mean: jax.Array, root: jax.Array
+) -> jax.Array:
     """The log posterior density of the parameters and the logarithm of the number of rows."""
     theta, rows = place[:-1], jnp.exp(place[-1])
     off = jax.scipy.linalg.solve_triangular(root, moments.answers - mean, lower=True)
@@ -317,7 +351,7 @@ def _log_density(moments: NoisyMoments, place: jax.Array, mean: jax.Array, root:
         - jnp.log(jnp.diag(root)).sum()
         - (moments.rows - rows) ** 2 / (2 * moments.rows_variance)
         + place[-1]  # the prior of the number of rows is flat
-        - theta @ theta / (2 * _PRIOR_STD**2)
+        - ((theta / moments.prior_std) ** 2).sum() / 2
     )
 
 
@@ -327,8 +361,21 @@ def log_density(model: LogLinear, moments: NoisyMoments, place: jax.Array) -> ja
     return _log_density(moments, place, mean, root)
 
 
+class ChainState(NamedTuple):
+    """A chain at ``centre + root @ at``, with the density and the answers expected there. ``fixed`` is what trajectories take as the answers' covariance."""
+
+    centre: jax.Array
+    root: jax.Array
+    fixed: jax.Array
+    at: jax.Array
+    value: jax.Array
+    mean: jax.Array
+    log_size: jax.Array
+    steps: jax.Array
+
+
 @lru_cache(maxsize=8)
-def _programs(model: LogLinear) -> tuple[Any, Any]:
+def _programs(model: LogLinear) -> tuple[Any, Any, Any]:
     """The scoring step and the chain of a model; cached, so that they compile once."""
 
     def cheap(moments: NoisyMoments, root: jax.Array, place: jax.Array) -> jax.Array:
@@ -343,52 +390,65 @@ def _programs(model: LogLinear) -> tuple[Any, Any]:
         jacobian = solve(root, terms.slope, lower=True)
         off = solve(root, moments.answers - terms.mean, lower=True)
         rows = jnp.exp(place[-1])
-        own = jnp.full(len(place), _PRIOR_STD**-2).at[-1].set(rows**2 / moments.rows_variance)
-        pull = -place / _PRIOR_STD**2
-        pull = pull.at[-1].set((moments.rows - rows) * rows / moments.rows_variance + 1.0)
+        own = jnp.append(moments.prior_std**-2, rows**2 / moments.rows_variance)
+        off_rows = (moments.rows - rows) * rows / moments.rows_variance
+        pull = jnp.append(-place[:-1] / moments.prior_std**2, off_rows + 1.0)
         value = _log_density(moments, place, terms.mean, root)
         return value, jacobian.T @ off + pull, jacobian.T @ jacobian + jnp.diag(own), root
 
-    def chain(centre: jax.Array, root: jax.Array, moments: NoisyMoments, key: jax.Array, steps: jax.Array) -> Any:
-        fixed = _terms(model, moments, centre).root
+    def slope(state: ChainState, moments: NoisyMoments, at: jax.Array) -> jax.Array:
+        found = jax.grad(lambda z: cheap(moments, state.fixed, state.centre + state.root @ z))(at)
+        return jnp.asarray(found)
 
-        def slope(at: jax.Array) -> jax.Array:
-            return jax.grad(lambda z: cheap(moments, fixed, centre + root @ z))(at)
+    def exact(
+        state: ChainState, moments: NoisyMoments, at: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        place = state.centre + state.root @ at
+        mean, root, _ = _terms(model, moments, place)
+        return _log_density(moments, place, mean, root), mean
 
-        def exact(at: jax.Array) -> tuple[jax.Array, jax.Array]:
-            mean, own, _ = _terms(model, moments, centre + root @ at)
-            return _log_density(moments, centre + root @ at, mean, own), mean
+    def start(centre: jax.Array, root: jax.Array, moments: NoisyMoments) -> ChainState:
+        mean, fixed, _ = _terms(model, moments, centre)
+        value = _log_density(moments, centre, mean, fixed)
+        return ChainState(
+            centre, root, fixed, jnp.zeros_like(centre), value, mean, jnp.log(0.2), jnp.zeros(())
+        )
 
-        def step(state: Any, number: jax.Array) -> Any:
-            at, value, mean, log_size = state
-            keys = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), number), 3)
-            momentum = jax.random.normal(keys[0], at.shape, at.dtype)
-            size = jnp.exp(log_size)
-            length = _LENGTH * jax.random.uniform(keys[1], minval=0.5, maxval=1.5)
-            leaps = jnp.clip(jnp.ceil(length / size), 1, _MAX_LEAPS).astype(int)
+    def step(moments: NoisyMoments, rate: jax.Array, state: ChainState, words: jax.Array) -> Any:
+        keys = jax.random.split(jax.random.wrap_key_data(words), 3)
+        momentum = jax.random.normal(keys[0], state.at.shape, state.at.dtype)
+        size = jnp.exp(state.log_size)
+        length = _LENGTH * jax.random.uniform(keys[1], minval=0.5, maxval=1.5)
+        leaps = jnp.clip(jnp.ceil(length / size), 1, _MAX_LEAPS).astype(int)
 
-            def leap(_: Any, now: Any) -> Any:
-                place, speed, gradient = now
-                speed = speed + size / 2 * gradient
-                place = place + size * speed
-                gradient = slope(place)
-                return place, speed + size / 2 * gradient, gradient
+        def leap(_: Any, now: Any) -> Any:
+            place, speed, gradient = now
+            speed = speed + size / 2 * gradient
+            place = place + size * speed
+            gradient = slope(state, moments, place)
+            return place, speed + size / 2 * gradient, gradient
 
-            there, speed, _ = jax.lax.fori_loop(0, leaps, leap, (at, momentum, slope(at)))
-            then, answers = exact(there)
-            change = then - value + (momentum @ momentum - speed @ speed) / 2
-            accepted = jnp.where(jnp.isnan(change), 0.0, jnp.minimum(jnp.exp(change), 1.0))
-            moves = jax.random.uniform(keys[2]) < accepted
-            at, value = jnp.where(moves, there, at), jnp.where(moves, then, value)
-            mean = jnp.where(moves, answers, mean)
-            rate = jnp.where(number < _WARMUP, (number + 3.0) ** -0.6, 0.0)
-            log_size = log_size + rate * (accepted - _TARGET)
-            return (at, value, mean, log_size), (centre + root @ at, mean)
+        begin = (state.at, momentum, slope(state, moments, state.at))
+        there, speed, _ = jax.lax.fori_loop(0, leaps, leap, begin)
+        then, answers = exact(state, moments, there)
+        change = then - state.value + (momentum @ momentum - speed @ speed) / 2
+        accepted = jnp.where(jnp.isnan(change), 0.0, jnp.exp(jnp.minimum(change, 0.0)))
+        moves = jax.random.uniform(keys[2]) < accepted
+        adapted = state.log_size + rate * (state.steps + 3.0) ** -0.6 * (accepted - _TARGET)
+        state = state._replace(
+            at=jnp.where(moves, there, state.at),
+            value=jnp.where(moves, then, state.value),
+            mean=jnp.where(moves, answers, state.mean),
+            log_size=adapted,
+            steps=state.steps + 1,
+        )
+        return state, (state.at, state.mean)
 
-        start = jnp.zeros_like(centre)
-        return jax.lax.scan(step, (start, *exact(start), jnp.log(0.2)), steps)[1]
+    def segment(state: ChainState, moments: NoisyMoments, keys: jax.Array, rate: jax.Array) -> Any:
+        begin = state._replace(steps=jnp.zeros(()))
+        return jax.lax.scan(partial(step, moments, rate), begin, keys)
 
-    return jax.jit(scoring), jax.jit(chain)
+    return jax.jit(scoring), jax.jit(start), jax.jit(segment)
 
 
 def _find_centre(model: LogLinear, moments: NoisyMoments) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from tacit import _validate
-from tacit._format import format_number, text_table
+from tacit._format import text_table
 from tacit._typing import Floats
 from tacit.errors import InvalidArgument
 
@@ -64,7 +64,7 @@ class Combined:
 
     def __str__(self) -> str:
         rows = [
-            [name, *map(format_number, numbers)]
+            [name, *(f"{each:.4g}" for each in numbers)]
             for name, *numbers in zip(
                 self.names, self.estimate, self.sd, self.lower, self.upper, strict=True
             )
