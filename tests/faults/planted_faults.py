@@ -22,6 +22,7 @@ RESUMED = "interfaces/test_resume.py::test_"
 STOPS = "accounting/test_stops.py::test_"
 EARLY = "privacy/test_early_stop.py::test_"
 STOPPED = "interfaces/test_stopped_fits.py::test_"
+SYNTHETIC = "interfaces/test_synthesize.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -299,6 +300,23 @@ _OF_BOUNDS = [
     ),
 ]
 
+_OF_SYNTHETIC_TABLES = [
+    fault(
+        "synthetic tables that are not charged",
+        "tacit.api.synthesize:SynthesisPlan.release",
+        "ledger=ledger",
+        "ledger=None",
+        SYNTHETIC + "the_charge_is_that_of_the_release",
+        SYNTHETIC + "more_than_is_left_is_refused",
+    ),
+    fault(
+        "synthetic rows of people whose rows count",
+        "tacit.api.synthesize:_check_drawing",
+        "if release.count_rows:",
+        "if False:",
+        SYNTHETIC + "rows_of_people_are_no_units",
+    ),
+]
 _OF_STREAMS = [
     fault(
         "one key for sampling and noise",
@@ -1254,6 +1272,7 @@ FAULTS = [
     *_OF_KEPT_RUNS,
     *_OF_CHAINS,
     *_OF_STOPS,
+    *_OF_SYNTHETIC_TABLES,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {

@@ -41,8 +41,8 @@ def test_log_normaliser_mean_and_covariance_are_those_of_all_cells():
     shares = weights / weights.sum()
     with jax.enable_x64(True):
         at = jnp.asarray(theta)
-        found = CYCLE.log_normaliser(at), jax.grad(CYCLE.log_normaliser)(at)
-        hessian = np.asarray(jax.hessian(CYCLE.log_normaliser)(at))
+        found = jax.jit(jax.value_and_grad(CYCLE.log_normaliser))(at)
+        hessian = np.asarray(jax.jit(jax.hessian(CYCLE.log_normaliser))(at))
     np.testing.assert_allclose(float(found[0]), np.log(weights.sum()), rtol=1e-12)
     np.testing.assert_allclose(found[1], shares @ contrasts, atol=1e-12)
     np.testing.assert_allclose(hessian, np.cov(contrasts.T, aweights=shares, ddof=0), atol=1e-12)

@@ -43,12 +43,12 @@ def synthetic(table):
 
 def test_the_charge_is_that_of_the_release(table, tmp_path, monkeypatch):
     monkeypatch.setattr("tacit.api.synthesize.draw_tables", lambda look, **_: look)
-    ledger = tacit.Ledger.create(tmp_path / "ledger.json", tacit.Budget(2, 1e-5), unit="row")
+    ledger = tacit.Ledger.new(tmp_path / "ledger.json", tacit.Budget(2, 1e-5), unit="row")
     budget = tacit.Budget(1, 1e-6)
     look = tacit.synthesize(table, schema=SCHEMA, budget=budget, ledger=ledger, **SETTINGS)
     plan = tacit.Look.plan(SCHEMA, tables=SETTINGS["tables"], bins=SETTINGS["bins"], budget=budget)
     assert look.privacy.event == plan.mechanism.event
-    assert [each.event for each in ledger.entries] == [plan.mechanism.event]
+    assert [each.event for each in ledger.charges] == [str(plan.mechanism.event)]
     assert look.release == plan.release
 
 
@@ -62,14 +62,14 @@ def test_the_charge_is_that_of_the_release(table, tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused_before_the_charge(table, tmp_path, settings, said):
-    ledger = tacit.Ledger.create(tmp_path / "ledger.json", tacit.Budget(2, 1e-5), unit="row")
+    ledger = tacit.Ledger.new(tmp_path / "ledger.json", tacit.Budget(2, 1e-5), unit="row")
     with pytest.raises(InvalidArgument, match=said):
         tacit.synthesize(table, schema=SCHEMA, epsilon=1, ledger=ledger, **SETTINGS | settings)
-    assert not ledger.entries
+    assert not ledger.charges
 
 
 def test_more_than_is_left_is_refused(table, tmp_path):
-    ledger = tacit.Ledger.create(tmp_path / "ledger.json", tacit.Budget(0.5, 1e-5), unit="row")
+    ledger = tacit.Ledger.new(tmp_path / "ledger.json", tacit.Budget(0.5, 1e-5), unit="row")
     with pytest.raises(BudgetError):
         tacit.synthesize(table, schema=SCHEMA, epsilon=1, ledger=ledger, **SETTINGS)
 

@@ -86,7 +86,8 @@ def synthesize(
 
     Returns:
         The synthetic tables, with their privacy statement in ``privacy``. ``look`` has what was released, and makes more tables free
-        of charge.
+        of charge. Drawing can take minutes: to keep the release if it is interrupted, call `tacit.explore`, and then
+        ``look.synthesize()``, which together do the same.
 
     Raises:
         InvalidArgument: If an argument, the schema or the table's header is wrong, or the tables join too many columns. Nothing is charged.

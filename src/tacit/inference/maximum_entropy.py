@@ -40,6 +40,11 @@ _MAX_SCORINGS, _CONVERGED, _SHORTEST = 100, 0.01, 1e-6
 _SEGMENT, _WARMUP_SEGMENTS, _LEAST_SEGMENTS, _MAX_SEGMENTS = 250, 2, 4, 32
 _LENGTH, _MAX_LEAPS, _TARGET = 2.5, 64, 0.8
 
+_NOT_MIXED = (
+    "The chain that draws the model of the tables did not mix, so intervals may be too narrow; declare complete columns, or "
+    "ask for fewer or smaller tables."
+)
+
 
 class Bucket(NamedTuple):
     """A column that is eliminated, and the columns that its factors have, itself included."""
@@ -308,7 +313,7 @@ def draw_posterior(
             messages = mixing_warnings({"answers": np.concatenate([each for _, each in parts])})
     places = np.asarray(centre) + np.concatenate([each for each, _ in parts])
     kept = places[np.linspace(0, len(places) - 1, draws).round().astype(int)]
-    return PosteriorDraws(kept[:, :-1], np.exp(kept[:, -1]), tuple(messages))
+    return PosteriorDraws(kept[:, :-1], np.exp(kept[:, -1]), (_NOT_MIXED,) if messages else ())
 
 
 def most_likely(model: LogLinear, moments: NoisyMoments) -> tuple[Floats, float]:
