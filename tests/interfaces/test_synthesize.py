@@ -20,7 +20,7 @@ SETTINGS = {
     "tables": [("ward", "ill"), ("visits", "ill"), ("age", "ill")],
     "bins": {"visits": [5, 10, 15], "age": [40, 60]},
     "complete": True,
-    "sets": 12,
+    "sets": 40,
 }
 
 
@@ -58,7 +58,7 @@ def test_the_charge_is_that_of_the_release(table, tmp_path, monkeypatch):
         ({"sets": 1}, "sets"),
         ({"complete": ["sex"]}, "complete"),
         ({"size": 0}, "size"),
-        ({"bins": {"age": 60, "visits": 19}, "tables": [("age", "visits"), ("age", "ill")]}, "too much|cells"),
+        ({"bins": {"age": 40, "visits": 19}, "tables": [("age", "visits")]}, "too much|cells"),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused_before_the_charge(table, tmp_path, settings, said):
@@ -75,9 +75,7 @@ def test_more_than_is_left_is_refused(table, tmp_path):
 
 
 def test_rows_of_people_are_no_units(table):
-    schema = tacit.Schema(
-        {"id": tacit.Count(10**6), **dict(SCHEMA.items)}, person="id", most_rows=3
-    )
+    schema = tacit.Schema(dict(SCHEMA.items), person="id", most_rows=3)
     data = table.assign(id=np.arange(len(table)) // 2)
     look = tacit.explore(data, schema=schema, tables=["ward"], count="rows", epsilon=1, seed=0)
     with pytest.raises(InvalidArgument, match="people"):
@@ -120,7 +118,7 @@ def test_fits_of_tables_combine_to_the_fit_of_the_data(synthetic, table):
     for line in exact.lines[1:]:
         ours = found.loc[line.label]
         assert abs(ours["estimate"] - line.mean) < 4 * ours["sd"]
-        assert ours["sd"] > 0.7 * line.sd
+        assert ours["sd"] > 0.5 * line.sd
     assert found.loc["ward[b], against a", "lower"] > 0
 
 
@@ -139,9 +137,9 @@ def test_a_saved_look_makes_the_same_tables(synthetic, tmp_path):
     page = (tmp_path / "synthetic.html").read_text()
     assert "is not private" in page or "not private" in page
     told = json.loads((tmp_path / "synthetic.json").read_text())
-    assert told["sets"] == 12
+    assert told["sets"] == 40
     assert told["kept"] == [["ward", "ill"], ["visits", "ill"], ["age", "ill"]]
-    again = tacit.Look.load(tmp_path).synthesize(sets=12, complete=True)
+    again = tacit.Look.load(tmp_path).synthesize(sets=40, complete=True)
     assert all(a.equals(b) for a, b in zip(again.tables, synthetic.tables, strict=True))
 
 
@@ -154,7 +152,7 @@ def test_the_command(table, tmp_path, capsys):
              "--seed", "1", "--out", out, "--json"]  # fmt: skip
     assert main([*map(str, asked), "--dry-run"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["parameters"] == 17
+    assert plan["parameters"] == 15
     assert not out.exists()
     assert main([*map(str, asked)]) == 0
     assert json.loads(capsys.readouterr().out)["sets"] == 3
