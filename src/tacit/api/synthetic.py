@@ -258,8 +258,8 @@ class Synthetic:
     def facts(self) -> tuple[str, ...]:
         """What the tables are, and what they keep, in sentences."""
         unit = self.look.schema.unit
-        row = "A row is a row." if unit == "row" else (
-            "A row is a person: one of the rows of each, chosen at random. How rows of a person are related is lost."
+        row = "" if unit == "row" else (
+            " A row is a person: one of the rows of each, chosen at random. How rows of a person are related is lost."
         )  # fmt: skip
         numbers = [each.name for each in self.look.release.columns if each.is_number]
         within = (
@@ -271,7 +271,7 @@ class Synthetic:
             f"They keep these tables: {self.look.described_tables}. Columns that are together in none of them are related "
             f"through others only.{within}"
         )
-        made = f"{len(self.tables)} synthetic tables of {self.rows:,} rows. {row}"
+        made = f"{len(self.tables)} synthetic tables of {self.rows:,} rows.{row}"
         return made, kept, _HOW_TO_ANALYSE
 
     def to_html(self) -> str:
