@@ -24,6 +24,8 @@ from .api.score import compare as compare
 from .api.score import score as score
 from .api.sklearn import PrivateBayesClassifier as PrivateBayesClassifier
 from .api.sklearn import PrivateBayesRegressor as PrivateBayesRegressor
+from .api.synthesize import synthesize as synthesize
+from .api.synthetic import Synthetic as Synthetic
 from .api.tune import tune as tune
 from .data.columns import Binary as Binary
 from .data.columns import Category as Category
@@ -44,6 +46,8 @@ from .models import conjugate as conjugate
 from .models.glm import glm as glm
 from .models.jax_model import Model as Model
 from .privacy.rows import Rows as Rows
+from .results.combine import Combined as Combined
+from .results.combine import combine as combine
 from .results.posterior import Posterior as Posterior
 from .results.statement import PrivacyStatement as PrivacyStatement
 

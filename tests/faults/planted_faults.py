@@ -25,6 +25,7 @@ STOPPED = "interfaces/test_stopped_fits.py::test_"
 TABLES = "inference/test_tables.py::test_"
 EXPLORED = "interfaces/test_explore.py::test_"
 CHECKED = "interfaces/test_model_check.py::test_"
+SYNTHETIC = "interfaces/test_synthesize.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -302,6 +303,23 @@ _OF_BOUNDS = [
     ),
 ]
 
+_OF_SYNTHETIC_TABLES = [
+    fault(
+        "synthetic tables that are not charged",
+        "tacit.api.synthesize:SynthesisPlan.release",
+        "ledger=ledger",
+        "ledger=None",
+        SYNTHETIC + "the_charge_is_that_of_the_release",
+        SYNTHETIC + "more_than_is_left_is_refused",
+    ),
+    fault(
+        "synthetic rows of people whose rows count",
+        "tacit.api.synthesize:_check_drawing",
+        "if release.count_rows:",
+        "if False:",
+        SYNTHETIC + "rows_of_people_are_no_units",
+    ),
+]
 _OF_STREAMS = [
     fault(
         "one key for sampling and noise",
@@ -1439,6 +1457,7 @@ FAULTS = [
     *_OF_TABLES,
     *_OF_CHECKS,
     *_OF_PAPERS,
+    *_OF_SYNTHETIC_TABLES,
 ]
 # Run always: one of each kind, and no longer than a few seconds.
 QUICK = {

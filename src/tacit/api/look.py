@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tacit.api.explore import LookPlan
+    from tacit.api.synthetic import Synthetic
     from tacit.models.front_ends import SchemaLike
 
 QUARTILES = (0.25, 0.5, 0.75)
@@ -284,6 +285,32 @@ class Look:
         people = self.release.rows_per_unit > 1
         rows = max(1, round(self.rows_per_person.value)) if people else None
         return Scenario(columns=columns, correlations=self._correlations(), rows_per_person=rows)
+
+    def synthesize(
+        self,
+        *,
+        complete: bool | Sequence[str] = False,
+        sets: int = 50,
+        size: int | None = None,
+        seed: int = 0,
+    ) -> "Synthetic":
+        """Draws synthetic tables from what was released. It costs nothing more.
+
+        Args:
+            complete: Columns that are known to have no missing cell, or True for all: a public fact.
+            sets: How many tables.
+            size: How many rows each of them has; by default the released number of rows or people.
+            seed: The seed of the draws: the same tables for the same seed.
+
+        Returns:
+            The synthetic tables; see `tacit.synthesize`.
+
+        Raises:
+            InvalidArgument: If an argument is wrong, the tables join too many columns, or the look counts rows of people.
+        """
+        from tacit.api.synthesize import draw_tables
+
+        return draw_tables(self, complete=complete, sets=sets, size=size, seed=seed)
 
     def _distribution(self, column: CountedColumn) -> ColumnDistribution:
         if column.is_number:

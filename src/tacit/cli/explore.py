@@ -72,7 +72,7 @@ def explore(
     settings = {
         "tables": [each.split(",") for each in table] if table else None,
         "by": by,
-        "bins": dict(map(_parse_bins, bins or [])),
+        "bins": dict(map(parse_bins, bins or [])),
         "count": count,
         "budget": tacit.Budget(epsilon, delta, relation),  # type: ignore[arg-type]  # it checks
     }
@@ -83,7 +83,7 @@ def explore(
         if not as_json:
             typer.echo(ledger_line(charged))
         return
-    with _new_folder(out), reporting_interruptions():
+    with new_folder(out), reporting_interruptions():
         look = tacit.explore(
             str(data),
             schema=declared,
@@ -103,7 +103,8 @@ def explore(
         typer.echo(f"{ledger_line(charged)}\nPage: {out / 'look.html'}")
 
 
-def _parse_bins(text: str) -> tuple[str, int | list[float]]:
+def parse_bins(text: str) -> tuple[str, int | list[float]]:
+    """A column and its bins, from an option."""
     name, _, after = text.partition("=")
     try:
         if "," not in after and after.isdigit():
@@ -116,7 +117,7 @@ def _parse_bins(text: str) -> tuple[str, int | list[float]]:
 
 
 @contextmanager
-def _new_folder(out: Path) -> Iterator[None]:
+def new_folder(out: Path) -> Iterator[None]:
     """Creates the output folder before anything is charged, and removes it if nothing was."""
     is_new = not out.exists()
     try:

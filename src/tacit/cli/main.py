@@ -52,6 +52,7 @@ COMMANDS = (
     Command("check", "Check whether a fitted model describes the data, and name what does not fit.", "check"),
     Command("score", "Score how well a fitted model predicts rows that were kept: log density, and accuracy or R2.", "check"),
     Command("compare", "Compare models by how well they predict people who were not fitted.", "check"),
+    Command("synthesize", "Make synthetic tables to share, with errors that contain the noise.", "synthesize"),
     Command("forecast", "Forecast the intervals that a fit will have, before any data are read.", "studies"),
     Command("audit", "Estimate a lower bound on the epsilon of a plan, on simulated rows. Reads no data.", "studies"),
     Command("reproduce", "Rerun the experiments of the papers and plot them beside the published results.", "reproduce"),
