@@ -12,8 +12,7 @@
 - Methods: `Scoring`, `Variational`, `Barker`, `Langevin`, `Statistics` and `OneSample`; more in
   `tacit.methods`.
 - Federated inference: `tacit.federated`.
-- After a fit: `check` says what does not fit, in a `ModelCheck`; `score` gives the `Score` of kept rows; `compare` gives a
-  `Comparison` of models.
+- After a fit: `check` says what does not fit, in a `ModelCheck`; `score` scores kept rows; `compare` compares models.
 - Results: `Plan`, `Posterior`, `PrivacyStatement`; `audit` tests a privacy claim.
 - Errors: `TacitError`, `BudgetError`.
 

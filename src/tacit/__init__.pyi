@@ -18,8 +18,6 @@ from .api.plan import Plan as Plan
 from .api.plan import plan as plan
 from .api.scales import private_scales as private_scales
 from .api.scenario import Scenario as Scenario
-from .api.score import Comparison as Comparison
-from .api.score import Score as Score
 from .api.score import compare as compare
 from .api.score import score as score
 from .api.sklearn import PrivateBayesClassifier as PrivateBayesClassifier

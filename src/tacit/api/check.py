@@ -45,7 +45,7 @@ _DEFAULT_COLUMNS, _CROSSED_COLUMNS = 5, 3
 # The size that an example is for, if none is declared.
 _EXAMPLE_SIZE = 1000
 # Of simulated units, this share has scores shorter than what counts as one.
-_REACH_SHARE = 0.9
+_REACH_SHARE = 0.99
 # Draws that the mean and covariance of a posterior are taken from, if it is not normal.
 _NUM_DRAWS = 200
 _PUBLIC = (

@@ -133,9 +133,11 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score how well a fitted model predicts rows that were kept: log density, and accuracy or R2."""
+    from tacit.api.score import plan_score
+
     charged, budget = _ledger_and_budget(ledger, adjacency, epsilon, delta)
     post = load_posterior(run)
-    plan = tacit.Score.plan(post, low=low, high=high, budget=budget)
+    plan = plan_score(post, low=low, high=high, budget=budget)
     plan.schema.check_header(data, [n for n in plan.names if n != plan.schema.person])
     if dry_run:
         _print_plan(plan, charged, as_json=as_json)
@@ -179,10 +181,12 @@ def compare(
 
     Settings of a method need no comparison: tacit.tune searches for them on simulated tables, free of charge.
     """
+    from tacit.api.score import plan_compare
+
     charged, budget = _ledger_and_budget(ledger, adjacency, epsilon, delta)
     declared = tacit.Schema.from_yaml(schema)
     models = {each: tacit.glm(each, family=family, schema=declared) for each in formula}
-    plan = tacit.Comparison.plan(models, schema=declared, train=train, budget=budget)
+    plan = plan_compare(models, schema=declared, train=train, budget=budget)
     declared.check_header(data, [n for n in plan.names if n != declared.person])
     if dry_run:
         _print_plan(plan, charged, as_json=as_json)

@@ -47,6 +47,8 @@ _PART_WEIGHT = 0.5
 _BATCH_BOUND, _CLIP_MARGIN = 2**31, 2.0**-12
 # How many posterior standard deviations along D hardly count, and the most parameters whose information is asked.
 _DISCOUNT, _MOST_INFORMED = 5.0, 64
+# The part of what the posterior follows from the rows that is relied on, as scores that are cut show too little information.
+_RESPONSE_SHARE = 0.85
 # Draws for p-values, and the least share of them that is a p-value.
 _NUM_NORMALS, _LEAST_SHARE = 2**15, 0.01
 
@@ -494,7 +496,7 @@ class CheckSums:
     def expected(self, family: Family) -> Floats:
         """The covariance of a family's numbers at the posterior mean, if the model is right."""
         own = self.covariance(family)
-        off = np.eye(self.release.num_scores) - 2 * self.response
+        off = np.eye(self.release.num_scores) - 2 * _RESPONSE_SHARE * self.response
         least = self.noise**2
         return _at_least(own + self.shift(family, off), least)
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from tacit import Score
     from tacit.models.base import UnitModel
     from tacit.results.predictive import PredictionKind
 
@@ -317,7 +316,7 @@ class Posterior(NamedDraws, MethodResult):
 
         return predictive.predict(self, data, kind, seed)
 
-    def score(self, data: TableLike, **settings: Any) -> "Score":
+    def score(self, data: TableLike, **settings: Any) -> Any:
         """Scores, within a privacy budget, how well the posterior predicts rows that were kept: see `tacit.score`.
 
         Args:
@@ -325,7 +324,7 @@ class Posterior(NamedDraws, MethodResult):
             settings: A budget, a ledger and the other settings of `tacit.score`.
 
         Returns:
-            The score.
+            The score, a `tacit.api.score.Score`.
         """
         return tacit.score(self, data, **settings)
 
