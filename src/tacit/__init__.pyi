@@ -44,7 +44,6 @@ from .models import conjugate as conjugate
 from .models.glm import glm as glm
 from .models.jax_model import Model as Model
 from .privacy.rows import Rows as Rows
-from .results.combine import Combined as Combined
 from .results.combine import combine as combine
 from .results.posterior import Posterior as Posterior
 from .results.statement import PrivacyStatement as PrivacyStatement

@@ -34,6 +34,8 @@ from tacit.inference.tables import SHOWN, Table, TableRelease, margins
 _PRIOR_STD = 3.0
 # The most cells of columns that are eliminated together, the most parameters, and the most products of all cells and parameters.
 _MAX_CLIQUE, _MAX_PARAMETERS, _MAX_WORK = 2**16, 600, 2**23
+# The search for the centre: the most steps, the length of a step in posterior standard deviations at which it ends, and the most that a
+# step is shortened.
 _MAX_SCORINGS, _CONVERGED, _SHORTEST = 100, 0.01, 1e-6
 # The chain: steps of a segment, segments that find the scale of each direction, the least and the most that are kept; the mean
 # length of a trajectory, in standard deviations, the most leaps of one, and the share of trajectories that should be accepted.
@@ -190,6 +192,7 @@ class NoisyMoments(NamedTuple):
     """What was released about a log-linear model.
 
     The answers have the mean n (constant + matrix E[b]), and the number of rows the mean n; variances are those of the noise.
+    ``prior_std`` are the prior standard deviations of the parameters.
     """
 
     answers: Floats
@@ -358,12 +361,6 @@ def _log_density(
         + place[-1]  # the prior of the number of rows is flat
         - ((theta / moments.prior_std) ** 2).sum() / 2
     )
-
-
-def log_density(model: LogLinear, moments: NoisyMoments, place: jax.Array) -> jax.Array:
-    """The log posterior density of the parameters and the logarithm of the number of rows."""
-    mean, root, _ = _terms(model, moments, place)
-    return _log_density(moments, place, mean, root)
 
 
 class ChainState(NamedTuple):
