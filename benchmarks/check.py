@@ -12,11 +12,8 @@ and how often it is the one that is named. The third has how often 90% intervals
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.stats import kstest
 
@@ -40,6 +37,8 @@ SCHEMA = tacit.Schema(
         "falls": tacit.Count(100),
     }
 )
+# The first table's seed. Nothing was chosen on tables from here on.
+SEED = 70_000
 OUTCOMES = {"bernoulli": "ill", "gaussian": "score", "poisson": "falls"}
 NOT_POSSIBLE = {
     ("bernoulli", "overdispersion"),
@@ -85,54 +84,18 @@ def table(rng: np.random.Generator, size: int, misfit: str | None = None) -> dic
 
 
 class Fits:
-    """Posteriors with noise, by Newton's method: a thousand times as quick as private fits, which have the same two errors.
-
-    The mode follows the rows, and noise that is as large as what the rows leave uncertain is added to it. The covariance has both.
-    """
+    """Private fits of a family by default settings, at epsilon 1, and their checks."""
 
     def __init__(self, family: str) -> None:
-        """Makes the programs of a family."""
+        """Makes the plan of a family's fits."""
         formula = f"{OUTCOMES[family]} ~ age + dose + ward"
-        self.names = ("age", "dose", "ward", OUTCOMES[family])
-        model = tacit.glm(formula, family=family, schema=SCHEMA)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            own = table(np.random.default_rng(10**6), 2000)
-            self.post = tacit.fit(model, own, epsilon=2, seed=0, progress=False)
-        self.start = np.asarray(self.post.unconstrained_mean)
-        adapted = adapt_model(model, SCHEMA)
-
-        def density(theta: jax.Array, columns: Any) -> jax.Array:
-            def one(row: Any) -> jax.Array:
-                unit = jax.tree.map(lambda leaf: leaf[None], row)
-                return adapted.log_likelihood(theta, unit, jnp.ones(1, bool), adapted.constants)
-
-            return jax.vmap(one)(columns).sum() + adapted.log_prior(theta, adapted.constants)
-
-        def newton(theta: jax.Array, columns: Any) -> tuple[jax.Array, jax.Array]:
-            def step(theta: jax.Array, _: None) -> tuple[jax.Array, None]:
-                slope, bend = (
-                    jax.grad(density)(theta, columns),
-                    jax.hessian(density)(theta, columns),
-                )
-                move = jnp.linalg.solve(bend, slope)
-                return theta - move / jnp.maximum(jnp.linalg.norm(move), 1.0), None
-
-            theta, _ = jax.lax.scan(step, theta, None, length=15)
-            return theta, jnp.linalg.inv(-jax.hessian(density)(theta, columns))
-
-        self.newton = jax.jit(newton)
+        self.plan = tacit.plan(
+            tacit.glm(formula, family=family, schema=SCHEMA), epsilon=1, forecast=False
+        )
 
     def checked(self, data: Mapping[str, Any], epsilon: float, seed: int) -> tacit.ModelCheck:
-        """A posterior of a table with noise, and its check."""
-        columns = dict(SCHEMA.encode(data, self.names).columns)
-        mode, covariance = (np.asarray(e, float) for e in self.newton(self.start, columns))
-        noise = np.random.default_rng(seed + 10**5).normal(size=len(mode))
-        post = replace(
-            self.post,
-            unconstrained_mean=mode + np.linalg.cholesky(covariance) @ noise,
-            unconstrained_covariance=2 * covariance,
-        )
+        """A posterior of a table, and its check on the same table."""
+        post = tacit.fit(self.plan, data, seed=seed, progress=False)
         return tacit.check(post, data, epsilon=epsilon, seed=seed + 10**6)
 
 
@@ -144,7 +107,7 @@ def null(tables: int) -> None:
         for epsilon, size in ((1.0, 2000), (0.3, 2000), (1.0, 10_000)):
             found: dict[str, list[float]] = {}
             wrong = 0
-            for seed in range(tables):
+            for seed in range(SEED, SEED + tables):
                 rng = np.random.default_rng(seed)
                 check = fits.checked(table(rng, size), epsilon, seed)
                 wrong += check.tests[0].adjusted < 0.05
@@ -175,7 +138,7 @@ def power(tables: int) -> None:
                 continue
             for epsilon, size in ((0.3, 2000), (0.3, 10_000), (1.0, 2000), (1.0, 10_000)):
                 found = named = 0
-                for seed in range(tables):
+                for seed in range(SEED, SEED + tables):
                     rng = np.random.default_rng(seed)
                     check = fits.checked(table(rng, size, misfit), epsilon, seed)
                     seen = check.tests[0].adjusted < 0.05
@@ -214,7 +177,7 @@ def coverage(tables: int) -> None:
             for size in (2000, 10_000):
                 inside = np.zeros(3)
                 told = np.zeros(3)
-                for seed in range(tables):
+                for seed in range(SEED, SEED + tables):
                     for k, each in enumerate(numbers(scored(seed, size, noise))):
                         low, high = each.interval()
                         told[k] += each.mean is not None
