@@ -99,3 +99,33 @@ def test_models_of_ones_own_find_what_was_simulated(tmp_path):
         if not holds(found[name], truth)
     }
     assert not missed
+
+
+@pytest.mark.slow
+def test_a_whole_study_on_one_ledger(tmp_path):
+    printed = run_example("study.py", tmp_path)
+    steps = ["Explore", "Forecast", "Fit", "Check", "Compare", "Share", "Ledger"]
+    parts = re.split(rf"^(?:\d\. )?({'|'.join(steps)})$", printed, flags=re.MULTILINE)
+    assert parts[1::2] == steps
+    study = dict(zip(steps, parts[2::2], strict=True))
+    assert re.match(r"\s*rows: [\d,]+ \([\d,]+ to [\d,]+\)", study["Explore"])
+    assert "dose (20 values from" in study["Forecast"]
+    found = intervals(study["Fit"])
+    assert holds(found["age, per 10 years"], 1 / 3)
+    assert holds(found["ward[geriatric]"], 0.8)
+    assert re.search(r"[\d,]+ \(±\d+\) rows\. Residuals", study["Check"])
+    assert "full predicts best" in study["Compare"]
+    assert re.search(r"[\d,]+ \(±\d+\) rows that were not fitted", study["Compare"])
+    _, mean, _, low, high = re.search(
+        r"ward\[geriatric\](.*?) +(\S+) +(\S+) +(\S+) +(\S+)\n", study["Share"]
+    ).groups()
+    assert holds((float(mean), float(low), float(high)), 0.8)
+    # The forecast and the synthetic tables are free.
+    charged = re.findall(r"^  epsilon (\S+): (\w+)", study["Ledger"], re.MULTILINE)
+    assert charged == [
+        ("0.5", "tables"),
+        ("1", "readmitted"),
+        ("0.5", "check"),
+        ("1", "comparison"),
+    ]
+    assert "left: epsilon 1, delta 9.6e-5" in study["Ledger"]

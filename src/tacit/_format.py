@@ -64,6 +64,15 @@ def format_number(number: float) -> str:
     return f"{number:.10g}".replace("e-0", "e-")
 
 
+def format_count(count: float, noise: float) -> str:
+    """A noisy count, with half the width of its 90% interval.
+
+    >>> format_count(8017.3, 84.2)
+    '8,017 (±138)'
+    """
+    return f"{max(count, 0):,.0f} (±{1.645 * noise:,.0f})"
+
+
 def subtract_decimals(number: float, *others: float) -> float:
     """Subtracts numbers by their decimal digits, without rounding errors.
 

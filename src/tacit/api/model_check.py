@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 from scipy.stats import chi2, ncx2
 
-from tacit._format import text_table
+from tacit._format import format_count, text_table
 from tacit._html import render_template
 from tacit._typing import Floats
 from tacit.inference.model_checks import PIT_EDGES, TAIL, CheckSums, Family
@@ -347,7 +347,7 @@ class ModelCheck:
         lines += [[e.name, _p_text(e.p), _p_text(e.adjusted), e.found, e.least] for e in self.tests]
         warning = () if self.privacy.warning is None else (self.privacy.warning,)
         many = UNIT_PLURALS[self.privacy.unit]
-        about = f"About {max(self.sums.count, 0):,.0f} {many}. Residuals are in points: the chance of a lower outcome less that of a higher one."
+        about = f"{format_count(self.sums.count, self.sums.count_noise)} {many}. Residuals are in points: the chance of a lower outcome less that of a higher one."
         cost = self.privacy.cost_sentence if self.privacy.is_private else ""
         parts = [
             *warning,

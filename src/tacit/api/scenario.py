@@ -17,6 +17,8 @@ from tacit.errors import InvalidArgument
 
 ColumnDistribution = float | Mapping[str, float] | Mapping[float, float]
 _FIELDS = ("columns", "correlations", "effects", "outcome", "spread", "rows_per_person")
+# A description lists so many values of a number at most.
+_MAX_LISTED_VALUES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +240,9 @@ def _describe_column(described: tuple[str, ColumnDistribution]) -> str:
     name, expected = described
     if not isinstance(expected, Mapping):
         return f"{name} is yes with probability {expected:g}"
+    if len(expected) > _MAX_LISTED_VALUES and all(map(_is_number, expected)):
+        low, high = (float(end(expected)) for end in (min, max))
+        return f"{name} ({len(expected)} values from {low:.4g} to {high:.4g})"
     return f"{name} ({', '.join(f'{key} {value:g}' for key, value in expected.items())})"
 
 

@@ -17,7 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit import _validate
-from tacit._format import clean_text, format_epsilon, format_number, is_watched, text_table
+from tacit._format import (
+    clean_text,
+    format_count,
+    format_epsilon,
+    format_number,
+    is_watched,
+    text_table,
+)
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
 from tacit.accounting.accountants import cost
@@ -290,7 +297,7 @@ class Score:
             *warning,
             f"Score of {self.title}, with 90% intervals that contain noise and sampling",
             text_table(lines, "lr"),
-            f"About {max(self.sums.count, 0):,.0f} {many}. Log densities are per row, and within {own.low:.3g} and {own.high:.3g}.",
+            f"{format_count(self.sums.count, self.sums.noise)} {many}. Log densities are per row, and within {own.low:.3g} and {own.high:.3g}.",
             self.privacy.cost_sentence if self.privacy.is_private else "",
         ]
         return "\n".join(parts).rstrip()
@@ -869,14 +876,14 @@ class Comparison:
         lines = self._lines()
         header = [n for n in lines[0] if n != "scale"]
         table = [header, *([_cell(line[n]) for n in header] for line in lines)]
-        many = UNIT_PLURALS[self.privacy.unit]
+        who = "people who" if self.privacy.unit == "person" else "rows that"
         parts = [
             *warning,
             self.finding,
             "",
             text_table(table, "l" + "r" * (len(header) - 1)),
             "",
-            f"Scored on about {max(self.sums.count, 0):,.0f} {many} who were not fitted. se and dse contain noise and sampling.",
+            f"Scored on {format_count(self.sums.count, self.sums.noise)} {who} were not fitted. se and dse contain noise and sampling.",
             self.privacy.cost_sentence if self.privacy.is_private else "",
         ]
         return "\n".join(parts).rstrip()

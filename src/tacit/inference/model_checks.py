@@ -471,6 +471,11 @@ class CheckSums:
         by = self.contrasts(family)
         return np.asarray(by @ (rows + self.noise**2 * np.eye(family.size)) @ by.T)
 
+    @property
+    def count_noise(self) -> float:
+        """The standard deviation of the noise in the number of units."""
+        return self.noise / _PART_WEIGHT
+
     @cached_property
     def response(self) -> Floats:
         """By how much the posterior mean follows the rows' scores, in units of the posterior's own covariance: at most one.
