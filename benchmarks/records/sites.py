@@ -21,7 +21,7 @@ import tacit
 from tacit.federated import Partitioned, PooledScoring
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments"))
-from federated_adult import PUBLISHED, adult, dealt, logistic, scores  # noqa: E402
+from federated_adult import PUBLISHED, adult, dealt, logistic, scores
 
 METHODS = {"pooled scoring": PooledScoring, "partitioned": Partitioned, "one curator": None}
 
