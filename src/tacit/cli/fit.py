@@ -400,9 +400,11 @@ def reporting_interruptions() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def open_ledger(path: str | None, out: Path) -> "tacit.Ledger | None":
+def open_ledger(path: str | None, out: Path | None) -> "tacit.Ledger | None":
     """The ledger of a run in this folder, if one was named."""
-    return None if path is None else tacit.Ledger(path).for_run(out.absolute().name, out)
+    if path is None or out is None:
+        return None if path is None else tacit.Ledger(path)
+    return tacit.Ledger(path).for_run(out.absolute().name, out)
 
 
 def ledger_line(ledger: "tacit.Ledger | None") -> str:

@@ -62,3 +62,36 @@ Workers = Annotated[
         "Kubernetes. [default: 1]",
     ),
 ]
+LedgerFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", help="Ledger of the data, a file or a database; see tacit ledger new."
+    ),
+]
+LedgerRelation = Annotated[
+    str | None,
+    typer.Option("--adjacency", help="add-remove or replace. [default: the ledger's]"),
+]
+Bins = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Bins of a number, as age=8 (so many) or age=40,65 (edges between them); repeatable."
+    ),
+]
+NewFolder = Annotated[Path, typer.Option(help="Output folder; must be new or empty.")]
+DeclaredSize = Annotated[
+    int | None,
+    typer.Option(
+        help="About how many rows or people, for --dry-run. A public number: do not count it in the data."
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Make it reproducible. The result is then not private.")
+]
+Note = Annotated[str | None, typer.Option(help="Public note for the ledger.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Print what it will do and cost, without reading rows or charging."
+    ),
+]
