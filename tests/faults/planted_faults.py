@@ -944,15 +944,15 @@ _OF_SCORES = [
     fault(
         "simulated rows that are the rows",
         "tacit.api.rows:encode_rows",
-        "rows.simulated = simulated_units(schema, names)",
+        "rows.simulated = simulated_units(schema, names, may_be_missing)",
         "rows.simulated = rows._host_fields()",
         SCORES + "simulated_rows_follow_from_the_schema_alone",
     ),
     fault(
         "people of the table's rows among simulated ones",
         "tacit.api.rows:encode_rows",
-        "rows.simulated = simulated_units(schema, names)",
-        "rows.simulated = simulated_units(schema, names)._replace(present=rows._host_fields().present)",
+        "rows.simulated = simulated_units(schema, names, may_be_missing)",
+        "rows.simulated = simulated_units(schema, names, may_be_missing)._replace(present=rows._host_fields().present)",
         SCORES + "simulated_rows_follow_from_the_schema_alone",
     ),
 ]
