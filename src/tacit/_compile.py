@@ -10,6 +10,7 @@ import hashlib
 import os
 import pickle
 import platform
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -34,6 +35,7 @@ _QUICK_OPTIONS = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitt
 _FOLDER_VARIABLE = "TACIT_CACHE_DIR"
 # The number of programs that are kept; the oldest go first.
 _MAX_STORED = 100
+_STORED_NAME = re.compile("[0-9a-f]{64}")
 
 
 def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -52,15 +54,15 @@ def stored_jit(function: Callable[_P, _R], key: str | None = None) -> Callable[_
         function: The function. The shapes of its arguments must follow from public facts alone, never
             from the number of rows.
         key: What determines the program, beside these shapes and the code of this package. Without a key,
-            its lowered text does, for which it must be traced.
+            nothing is stored.
     """
-    return _StoredProgram(function, key)
+    return jit(function) if key is None else _StoredProgram(function, key)
 
 
 class _StoredProgram(Generic[_P, _R]):
     """A function that is compiled for each kind of arguments, or loaded if it was compiled before."""
 
-    def __init__(self, function: Callable[_P, _R], key: str | None) -> None:
+    def __init__(self, function: Callable[_P, _R], key: str) -> None:
         self.__wrapped__, self._key = function, key
         self._jitted = jax.jit(function, compiler_options=_compiler_options())
         self._programs: dict[object, Callable[_P, _R]] = {}
@@ -75,23 +77,17 @@ class _StoredProgram(Generic[_P, _R]):
     def _load_or_compile(
         self, kind: tuple[object, object], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Callable[_P, _R]:
-        lowered: jax.stages.Lowered | None = None
-        if self._key is None:
-            lowered = self._jitted.lower(*args, **kwargs)
-            # The text leaves out arguments that the program does not use, but it is called with them.
-            path = _stored_path(f"{kind}\n{lowered.as_text()}")
-        else:
-            path = _stored_path(repr((self._key, kind, _code_digest())))
+        path = _stored_path(repr((self._key, kind, _code_digest())))
         if path is not None:
             with suppress(
                 Exception
             ):  # whatever is wrong with the file, the program is compiled again
-                packed, result = pickle.loads(path.read_bytes())  # noqa: S301 (as private as the code)
+                packed, result = pickle.loads(_read_own(path))  # noqa: S301 (as private as the code)
                 found: Callable[_P, _R] = serialize_executable.deserialize_and_load(
                     packed, jax.tree.structure((args, kwargs)), result
                 )
                 return found
-        compiled = (lowered or self._jitted.lower(*args, **kwargs)).compile()
+        compiled = self._jitted.lower(*args, **kwargs).compile()
         if path is not None:
             with suppress(
                 Exception
@@ -109,7 +105,7 @@ def remember(key: str, compute: Callable[[], _R]) -> _R:
     path = _stored_path(repr((key, _code_digest())))
     if path is not None:
         with suppress(OSError, ValueError, SyntaxError):
-            found: _R = ast.literal_eval(path.read_text(encoding="utf-8"))
+            found: _R = ast.literal_eval(_read_own(path).decode())
             return found
     made = compute()
     if path is not None:
@@ -125,11 +121,24 @@ def _stored_path(determined_by: str) -> Path | None:
     return folder / hashlib.sha256(f"{_platform_facts()}\n{determined_by}".encode()).hexdigest()
 
 
+def _read_own(path: Path) -> bytes:
+    """What a file of the user holds that nobody else may write, checked on the file that is read."""
+    with path.open("rb") as file:
+        held = os.fstat(file.fileno())
+        if sys.platform != "win32" and (
+            held.st_uid != os.getuid() or held.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        ):
+            raise PermissionError(path)
+        return file.read()
+
+
 def _store(path: Path, content: bytes) -> None:
     with suppress(OSError):  # a full disk: nothing is stored
         make_private_folder(path.parent)
         write_atomically(path, content)
-        stored = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
+        # Nothing but what was stored here may go: the folder may have been named by the user, and hold other files.
+        own = [each for each in path.parent.iterdir() if _STORED_NAME.fullmatch(each.name)]
+        stored = sorted(own, key=lambda each: each.stat().st_mtime)
         for old in stored[:-_MAX_STORED]:
             old.unlink()
 
@@ -173,7 +182,7 @@ def _chosen_folder() -> Path | None:
 @lru_cache(maxsize=1)
 def _platform_facts() -> str:
     """What a compiled program depends on, beside its text."""
-    versions = [version(name) for name in ("jax", "jaxlib")]
+    versions = [version(name) for name in ("jax", "jaxlib", "numpyro")]
     options = [os.environ.get(name, "") for name in ("XLA_FLAGS", "NPROC", "PJRT_NPROC")]
     features = ""
     with suppress(OSError):  # where the system tells what its processor can do

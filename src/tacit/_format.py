@@ -68,7 +68,7 @@ def format_count(count: float, noise: float) -> str:
     """A noisy count, with half the width of its 90% interval.
 
     >>> format_count(8017.3, 84.2)
-    '8,017 (±138)'
+    '8,017 (±139)'
     """
     return f"{max(count, 0):,.0f} (±{1.645 * noise:,.0f})"
 

@@ -96,7 +96,7 @@ def test_every_model_draws_a_table_its_schema_takes_and_a_truth_that_is_scored(b
     for name, make in benchmark.CASES.items():
         case, rng = make(), np.random.default_rng(0)
         truth, table = case.draw(rng, 40)
-        encoded, *_ = case.schema.encode(table, case.schema.names)
+        encoded, *_ = case.schema.encode(table, case.schema.names, keep_missing=True)
         assert {len(column) for column in encoded.values()} == {40}, name
         score = np.asarray(case.score(truth))
         assert score.ndim == 1, name

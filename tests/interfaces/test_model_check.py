@@ -351,3 +351,15 @@ def test_extra_columns_are_read_for_the_check_alone(binary):
     assert set(plan.names) == {"age", "dose", "ill", "ward"}
     rows = encode_rows(SCHEMA, plan.names, table(size=3))
     assert set(rows.names) == set(plan.names)
+
+
+def test_a_comparison_refuses_what_takes_the_number_of_units_as_public(tmp_path):
+    schema = tacit.Schema({"y": tacit.Binary()})
+    budget = tacit.Budget(1, 1e-4, "replace")
+    models = [tacit.conjugate.Bernoulli("y"), tacit.conjugate.Bernoulli("y")]
+    method = tacit.Statistics(size=200)
+    plans = [tacit.plan(m, schema, budget=budget, method=method, forecast=False) for m in models]
+    ledger = tacit.Ledger.new(tmp_path / "l.db", total=tacit.Budget(2, 1e-3, "replace"), unit="row")
+    with pytest.raises(InvalidArgument, match="how many are fitted here is secret"):
+        tacit.compare(plans, {"y": np.arange(200) % 2}, budget=budget, ledger=ledger)
+    assert not ledger.charges

@@ -2,13 +2,18 @@
 
 import stat
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from faults.planting import forget
+from numpyro import distributions as dist
 
 import tacit
 from tacit import _compile
 from tacit.privacy import trace
+from tacit.privacy.gate import check, open_gate
+from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.noise import Randomness
 
 SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Binary()})
 
@@ -92,3 +97,63 @@ def test_a_folder_that_others_may_read_is_not_used(tmp_path, monkeypatch, named)
     folder.mkdir(parents=True, mode=0o755)
     folder.chmod(0o755)
     assert _compile.program_folder() is None
+
+
+def test_priors_that_their_numbers_do_not_tell_apart_have_no_stored_program(folder):
+    def shifted(by):
+        base, transform = dist.Normal(0, 0.05), dist.transforms.AffineTransform(by, 1.0)
+        return dist.TransformedDistribution(base, transform)
+
+    far = [fit(priors={"x": shifted(by)}).draws["x"].mean() for by in (0.0, 3.0)]
+    assert abs(far[0]) < 1 < far[1]
+
+
+def test_files_that_were_not_stored_here_stay(folder, monkeypatch):
+    monkeypatch.setattr(_compile, "_MAX_STORED", 1)
+    folder.mkdir(mode=0o700)
+    (folder / "ledger.db").write_text("mine")
+    fit()
+    assert (folder / "ledger.db").read_text() == "mine"
+    assert len(names(folder)) == 2
+
+
+def test_a_model_that_is_refused_leaves_nothing_in_the_folder(folder):
+    secret = np.random.default_rng(0).normal(size=5000).astype(np.float32)
+    model = tacit.Model(
+        parameters={"w": tacit.models.Parameter(())},
+        log_prior=lambda p: -0.5 * p["w"] ** 2 - jnp.sum(jnp.asarray(secret)),
+        log_likelihood=lambda p, row: -0.5 * (row["y"] - p["w"]) ** 2,
+    )
+    with pytest.raises(tacit.TacitError):
+        tacit.fit(model, tacit.Rows({"y": secret}), budget=tacit.Budget(1, 1e-6))
+    assert not folder.exists() or not names(folder)
+
+
+def test_what_a_step_returns_is_part_of_its_fingerprint():
+    mechanism = NoisySums(
+        sampling_rate=1.0, num_steps=1, clip=1.0, noise_multiplier=1.0, dimension=2
+    )
+    gate = open_gate(tacit.Rows({"y": np.ones(3, np.float32)}), mechanism, Randomness(0))
+
+    def contribution(state, row, present):
+        return jnp.full(2, present.sum() * 0.1)
+
+    def one(state, _, release):
+        return state, release.noisy_sum(contribution, state)
+
+    def other(state, _, release):
+        return release.noisy_sum(contribution, state), state
+
+    start, given = jnp.zeros(2), np.float32(0)
+    assert check(one, start, given, gate) != check(other, start, given, gate)
+
+
+def test_an_empty_table_leaves_the_same_files(tmp_path, monkeypatch):
+    kept = []
+    for rows in (0, 700):
+        monkeypatch.setenv("TACIT_CACHE_DIR", str(tmp_path / str(rows)))
+        forget()
+        model, method = tacit.glm("y ~ x", schema=SCHEMA), tacit.Scoring(check_count=False)
+        tacit.fit(model, table(rows), budget=tacit.Budget(2, 1e-6), method=method, seed=1)
+        kept.append(names(tmp_path / str(rows)))
+    assert kept[0] == kept[1]

@@ -40,6 +40,7 @@ from tacit.inference.scoring import Scoring, min_count, stopping_probability
 from tacit.models.base import UnitModel, single_row_unit
 from tacit.models.front_ends import SchemaLike, adapt_model, is_immutable, resolve_model
 from tacit.models.jax_model import Model
+from tacit.privacy.captured import check_captured
 from tacit.privacy.gate import Gate, open_gate, run
 from tacit.privacy.mechanisms import (
     BarkerTests,
@@ -81,6 +82,8 @@ def check_on_dummy_row(model: UnitModel, method: Method, rows: Rows, mechanism: 
 
 def check_model(model: UnitModel, rows: Rows) -> None:
     """Raises if the model's functions do not work on a row of these shapes, whatever the method."""
+    # Before anything is compiled: a program is stored, with every array that a function holds.
+    check_captured(*model.user_functions)
     start = jnp.zeros(model.dimension)
     if isinstance(model.source, Model):
         _check_densities(model, rows, start)

@@ -51,10 +51,11 @@ from tacit.inference.held_out import (
 from tacit.inference.method import Method
 from tacit.inference.registry import choose_method
 from tacit.inference.scoring import Scoring
+from tacit.inference.statistics import Statistics
 from tacit.models.base import Row, UnitModel
 from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 from tacit.privacy.gate import Gate, open_gate
-from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.mechanisms import BarkerTests, NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.results.posterior import Posterior
 from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
@@ -502,7 +503,10 @@ def compare(
         adjacency=asked.budget.adjacency,
         unit=rows.unit,
         public=_COMPARE_PUBLIC,
-        assumptions=fit_assumptions(asked.schema, ASSUMPTIONS),
+        assumptions=(
+            *fit_assumptions(asked.schema, ASSUMPTIONS),
+            *dict.fromkeys(a for each in asked.plans for a in each.method.assumptions),
+        ),
         seeded=seed is not None,
         asked=asked.budget.epsilon,
     )
@@ -639,6 +643,13 @@ def plan_compare(
             "All models must have the same outcome, or their densities cannot be compared."
         )
     plans, score_noise, parallel = _share_budget(given, chosen)
+    for each in plans:
+        counted = isinstance(each.method, Statistics) and each.method.size is not None
+        if counted or not isinstance(each.mechanism, NoisySums | BarkerTests):
+            raise InvalidArgument(
+                f"compare cannot use tacit.{type(each.method).__name__} as it is set: it draws only once, or takes the number "
+                "of units as public, and how many are fitted here is secret."
+            )
     event = events.compose(*(each.mechanism.event for each in plans))
     if not parallel:
         event = events.compose(event, events.gaussian(score_noise))

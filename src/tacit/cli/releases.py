@@ -58,13 +58,16 @@ def entry_note(out: Path, note: str | None) -> str:
 def print_and_save(
     found: Saved, out: Path, page: str, charged: "tacit.Ledger | None", *, as_json: bool
 ) -> None:
-    """Prints what was released, and writes its page; what cannot be saved is printed at least."""
-    typer.echo(found.to_json() if as_json else found)
+    """Writes the page of what was released, and prints it; what cannot be saved is printed at least."""
+    unsaved: TacitError | None = None
     try:
         found.report(out)
     except TacitError as error:
+        unsaved = error
+    typer.echo(found.to_json() if as_json else found)
+    if unsaved is not None:
         raise Unsaved(
-            f"The release was charged and is printed above, but it could not be saved. {error}"
+            f"The release was charged and is printed above, but it could not be saved. {unsaved}"
         ) from None
     if not as_json:
         typer.echo(f"{ledger_line(charged)}\nPage: {out / page}")

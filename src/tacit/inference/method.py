@@ -210,7 +210,7 @@ def constrained_draws(model: UnitModel, vectors: jax.Array) -> dict[str, NDArray
 @lru_cache(maxsize=32)
 def constrain_vectors(model: UnitModel) -> Callable[[jax.Array, ArrayTree], Parameters]:
     """Parameters on their supports, as a program of unconstrained vectors and the model's constants."""
-    return stored_jit(jax.vmap(model.constrain, in_axes=(0, None)))
+    return stored_jit(jax.vmap(model.constrain, in_axes=(0, None)), model.program_key("constrain"))
 
 
 # The number of units that default settings are made for.

@@ -510,6 +510,9 @@ class CheckSums:
         numbers = self.contrasts(family) @ self.parts[family].sums
         expected = self.expected(family)
         discounted = expected + _DISCOUNT**2 * _at_least(self.shift(family), 0.0)
+        # Directions that are lost in rounding beside others say nothing.
+        most = float(np.abs(np.diag(discounted)).max())
+        discounted = _at_least(discounted, max(self.noise**2, 1e-9 * most))
         solved = np.linalg.solve(discounted, np.column_stack([numbers, expected]))
         statistic = float(numbers @ solved[:, 0])
         weights = np.linalg.eigvals(solved[:, 1:]).real

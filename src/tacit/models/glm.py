@@ -618,6 +618,9 @@ class GLM:
                 numbers = {key: float(value) for key, value in prior.get_args().items()}
             except (AttributeError, TypeError):
                 return None
+            # Others have parts that are no arguments (transforms, components, what is truncated), or code of the user.
+            if type(prior) not in {kind for kind, _ in _PRIOR_CLASSES.values()}:
+                return None
             priors[name] = repr(type(prior)), numbers
         text = repr((self.formula, self.family, self.link, priors, self.schema))
         return hashlib.sha256(text.encode()).hexdigest()

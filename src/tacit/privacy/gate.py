@@ -654,6 +654,13 @@ class PieceRunner:
     def __init__(self, gate: Gate) -> None:
         self._rows, self._mechanism, self._bits = gate._private, gate.mechanism, gate._bits
         self._nobody = dummy_batch(gate, self._mechanism)._replace(**clip_and_grid(self._mechanism))
+        shapes = self._rows.dummy_units()
+        self._nobody_chunk = (
+            np.zeros(_PIECE_WIDTH, np.bool_),
+            jax.tree.map(
+                lambda leaf: np.zeros((_PIECE_WIDTH, *leaf.shape[1:]), leaf.dtype), shapes
+            ),
+        )
         chunks = self._rows._chunks(_PIECE_WIDTH)
         # Rows on disk are read anew in every step, so that few of them are in memory.
         self._pieces = None if self._rows.on_disk else [jax.device_put(each) for each in chunks]
@@ -669,7 +676,9 @@ class PieceRunner:
         mechanism, nobody = self._mechanism, self._nobody
         own = jax.tree.map(lambda leaf: leaf[0], given)
         state = jax.device_put(state)
-        pieces = self._rows._chunks(_PIECE_WIDTH) if self._pieces is None else self._pieces
+        held = self._rows._chunks(_PIECE_WIDTH) if self._pieces is None else self._pieces
+        # Also of an empty table: the program is stored, and its absence would tell.
+        pieces = held if self._rows._count else [self._nobody_chunk]
         sums = []
         for present, units in pieces:
             batch = nobody._replace(units=units, present=present)

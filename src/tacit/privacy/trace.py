@@ -609,4 +609,6 @@ def _fingerprint(traced: ClosedJaxpr) -> Fingerprint:
         done.append((equation.primitive.name, given, kinds, equation.params))
     made = tuple(np.asarray(each).tobytes() for each in trace_constants(traced))
     returned = tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
-    return _ADDRESS.sub("", str(done)), made, returned
+    # Which values are returned, and in which order: the fingerprint is the name of a stored program.
+    out = [str(a) if isinstance(a, Constant) else number[a] for a in jaxpr.outvars]
+    return _ADDRESS.sub("", str((done, out))), made, returned
