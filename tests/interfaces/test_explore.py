@@ -326,7 +326,7 @@ def test_the_command_prints_charges_and_writes_a_page(folder, capsys):
     assert main([*EXPLORE, "--by", "ward", "--bins", "age=30,60", "--note", "first"]) == 0
     said = capsys.readouterr().out
     assert "30 to 60" in said
-    assert "The ledger l.db has epsilon 0.7" in said
+    assert "epsilon 0.7, delta" in said
     (charge,) = tacit.Ledger("l.db").charges
     assert charge.label == "tables of age by ward; ward; ill by ward; in look; first"
     assert {each.name for each in (folder / "look").iterdir()} == {"look.html", "look.json"}

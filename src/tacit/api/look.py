@@ -513,9 +513,8 @@ class Look:
             parts.append(text_table(lines, "l" * len(table) + "rrr", header))
         if rows := self._quantile_rows():
             parts.append(text_table(rows, "lrrrr", ["", "mean", "25%", "median", "75%"]))
-        parts.append(self.privacy.headline)
-        if self.privacy.budget_left is None:
-            parts[-1] += f"; {self.privacy.book}"
+        own = self.privacy
+        parts.append(own.cost_sentence if own.is_private else own.headline)
         return "\n\n".join(parts)
 
     def __repr__(self) -> str:

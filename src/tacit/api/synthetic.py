@@ -306,7 +306,9 @@ class Synthetic:
         )
 
     def __str__(self) -> str:
-        return "\n".join([*self.warnings, *self.facts, self.privacy.headline])
+        own = self.privacy
+        cost = own.cost_sentence if own.is_private else own.headline
+        return "\n".join([*self.warnings, *self.facts, cost])
 
     def __repr__(self) -> str:
         return (

@@ -80,7 +80,7 @@ def check(
             seed=seed,
             label=entry_note(out, note),
         )
-    print_and_save(found, out, "check.html", charged, as_json=as_json)
+    print_and_save(found, out, "check.html", as_json=as_json)
 
 
 def score(

@@ -86,4 +86,4 @@ def explore(
             label=entry_note(out, note),
             **settings,  # type: ignore[arg-type]  # it checks
         )
-    print_and_save(look, out, "look.html", charged, as_json=as_json)
+    print_and_save(look, out, "look.html", as_json=as_json)

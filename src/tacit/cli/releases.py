@@ -55,9 +55,7 @@ def entry_note(out: Path, note: str | None) -> str:
     return f"in {out}" if note is None else f"in {out}; {note}"
 
 
-def print_and_save(
-    found: Saved, out: Path, page: str, charged: "tacit.Ledger | None", *, as_json: bool
-) -> None:
+def print_and_save(found: Saved, out: Path, page: str, *, as_json: bool) -> None:
     """Writes the page of what was released, and prints it; what cannot be saved is printed at least."""
     unsaved: TacitError | None = None
     try:
@@ -70,7 +68,7 @@ def print_and_save(
             f"The release was charged and is printed above, but it could not be saved. {unsaved}"
         ) from None
     if not as_json:
-        typer.echo(f"{ledger_line(charged)}\nPage: {out / page}")
+        typer.echo(f"Page: {out / page}")
 
 
 def parse_tables(typed: list[str] | None) -> list[list[str]] | None:

@@ -7,7 +7,7 @@ import typer
 
 import tacit
 from tacit.accounting.budget import DEFAULT_DELTA
-from tacit.cli.fit import ledger_line, reporting_interruptions
+from tacit.cli.fit import reporting_interruptions
 from tacit.cli.options import (
     AsJson,
     Bins,
@@ -103,4 +103,4 @@ def synthesize(
     if as_json:
         typer.echo(syn.to_json())
         return
-    typer.echo(f"{syn}\n{ledger_line(charged)}\nPage: {out / 'synthetic.html'}")
+    typer.echo(f"{syn}\nPage: {out / 'synthetic.html'}")
