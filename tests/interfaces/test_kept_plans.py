@@ -127,13 +127,13 @@ def test_settings_that_methods_do_not_compare_count(monkeypatch):
 
 
 def test_a_stored_program_is_not_taken_for_arguments_of_other_types(tmp_path, monkeypatch):
-    """Also if they differ in an argument that the program does not use, which its text does not have."""
+    """Also if they differ in an argument that the program does not use."""
     monkeypatch.setenv("TACIT_CACHE_DIR", str(tmp_path / "programs"))
 
     def first(a, _):
         return a * 2
 
     for kind in (np.int32, np.float32, np.int32):
-        found = stored_jit(first)(np.ones(3, np.float32), np.ones(2, kind))
+        found = stored_jit(first, "first")(np.ones(3, np.float32), np.ones(2, kind))
         assert np.array_equal(found, np.full(3, 2.0))
     assert len(list((tmp_path / "programs").iterdir())) == 2
