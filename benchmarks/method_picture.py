@@ -1,6 +1,6 @@
-"""The picture of docs/method.md: where the rounds of a default fit were, and the posterior they led to.
+"""The picture of docs/concepts/intervals.md: where the rounds of a default fit were, and the posterior they led to.
 
-python benchmarks/method_picture.py docs/method.png
+python benchmarks/method_picture.py docs/images/method.png
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A picture of a report's page, by headless Chromium.
 
-``python scripts/report_screenshot.py run/report.html docs/report.png`` takes the top of the page
+``python scripts/report_screenshot.py run/report.html docs/images/report.png`` takes the top of the page
 as it looks on a screen. ``--example`` fits a small model to made-up rows first, writes its report
 into the folder of the given page, and takes a picture of that.
 """

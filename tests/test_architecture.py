@@ -1,4 +1,4 @@
-"""What docs/architecture.md names is where it says."""
+"""What docs/development/architecture.md names is where it says."""
 
 import ast
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = (ROOT / "docs" / "development/architecture.md").read_text()
 PLACES = (ROOT / "src" / "tacit", ROOT, ROOT / "src" / "tacit" / "privacy")
 FILES = sorted(set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md))`", PAGE)))
 # A file, and a name that it defines, one after the other.

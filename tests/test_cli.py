@@ -193,7 +193,7 @@ def test_help_lines_are_those_of_the_commands(command, capsys):
 
 
 def test_the_page_of_the_command_line_has_every_command():
-    page = (Path(__file__).parents[1] / "docs" / "command_line.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "reference/command_line.md").read_text("utf-8")
     assert set(re.findall(r"^\| `tacit (\w+)", page, re.MULTILINE)) == {
         each.name for each in COMMANDS
     }

@@ -14,7 +14,7 @@ from tacit.inference.method import Method
 from tacit.inference.result import Intervals
 from tacit.privacy.noise import Randomness
 
-GUIDES = Path(__file__).parent.parent / "docs" / "extending"
+GUIDES = Path(__file__).parent.parent / "docs" / "development" / "extending"
 
 
 def run_skeleton(name, folder):
@@ -25,8 +25,8 @@ def run_skeleton(name, folder):
 
 
 def test_index_lists_every_guide():
-    index = (GUIDES / "README.md").read_text()
-    guides = {path.name for path in GUIDES.glob("*.md")} - {"README.md"}
+    index = (GUIDES / "index.md").read_text()
+    guides = {path.name for path in GUIDES.glob("*.md")} - {"index.md"}
     assert set(re.findall(r"\(([a-z_]+\.md)\)", index)) == guides
 
 

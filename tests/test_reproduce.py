@@ -108,7 +108,7 @@ def test_every_source_is_there_and_results_are_kept():
         assert f"### {each.figure}: {each.title}" in page
     assert "Not run yet" not in page
     assert "How verdicts are made" in page
-    guide = (ROOT / "docs" / "papers.md").read_text()
+    guide = (ROOT / "docs" / "evidence/papers.md").read_text()
     for name in names:
         assert f"`{name}`" in guide
     assert "From a" not in page  # all at the usual length
@@ -147,7 +147,7 @@ _MODULES = ("accounting", "federated", "methods", "conjugate")
 
 
 def test_every_call_of_the_guide_to_the_papers_runs():
-    page = (ROOT / "docs" / "papers.md").read_text()
+    page = (ROOT / "docs" / "evidence/papers.md").read_text()
     tables = page[page.index("## Algorithms") : page.index("## Experiments")]
     for each in pkgutil.iter_modules(tacit.papers.__path__):
         importlib.import_module(f"tacit.papers.{each.name}")
@@ -161,7 +161,7 @@ def test_every_call_of_the_guide_to_the_papers_runs():
 
 
 def test_the_guide_to_the_papers_has_a_file_and_a_function_for_every_row():
-    page = (ROOT / "docs" / "papers.md").read_text()
+    page = (ROOT / "docs" / "evidence/papers.md").read_text()
     tables = page[page.index("## Algorithms") : page.index("## Experiments")]
     rows = [line.split(" | ") for line in tables.splitlines() if line.startswith("| 0")]
     assert len(rows) > 40

@@ -1,7 +1,7 @@
 """Inference methods and their parts: guides, proposals, samplers and claims.
 
 `Scoring` and `Variational` fit most models, and `tacit.fit` chooses between them by default. See
-docs/methods.md for what each method releases and which models it takes.
+docs/reference/methods.md for what each method releases and which models it takes.
 
 The names here that are not methods are arguments of methods:
 

@@ -9,7 +9,7 @@ from tacit.cli.main import main
 from tacit.inference import registry
 from tacit.inference.method import Method
 
-DOCS = (Path(__file__).parents[2] / "docs/methods.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs/reference/methods.md").read_text(encoding="utf-8")
 
 
 def is_method(value):

@@ -26,7 +26,7 @@ SCHEMA = tacit.Schema({"x": tacit.Number(-1, 1), "y": tacit.Binary()})
 PEOPLE = tacit.Schema(
     {"x": tacit.Number(-1, 1), "y": tacit.Binary()}, person="patient", most_rows=3
 )
-DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
+DOCS = Path(__file__).parents[2] / "docs" / "evidence/audits.md"
 # In plain JAX: quick to trace.
 MODEL = tacit.Model(
     parameters={"slope": tacit.models.Parameter(())},
@@ -336,7 +336,7 @@ def test_wrong_arguments_end_with_2_and_a_sentence(arguments, words, capsys):
 
 
 def documented():
-    """Commands of docs/audit.md, as they are written."""
+    """Commands of docs/evidence/audits.md, as they are written."""
     lines = DOCS.read_text(encoding="utf-8").splitlines()
     return [shlex.split(line)[1:] for line in lines if line.startswith("tacit ")]
 

@@ -28,7 +28,7 @@ from tacit.federated.server import run_schedule
 from tacit.federated.settings import SiteSettings
 from tacit.results.posterior import Posterior
 
-DOCS = Path(__file__).parents[2] / "docs/federated.md"
+DOCS = Path(__file__).parents[2] / "docs/guides/sites.md"
 
 
 def test_a_new_project_fits_as_it_is(tmp_path, capsys):

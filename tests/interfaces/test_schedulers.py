@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-PAGE = (Path(__file__).parents[2] / "docs/distributed.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/large_tables.md").read_text("utf-8")
 
 
 def test_a_job_of_kubernetes_names_what_the_manifest_has():

@@ -453,7 +453,7 @@ def test_it_says_whether_it_converged_and_what_intervals_include():
 
 def test_what_the_page_shows_runs(tmp_path, monkeypatch, capsys):
     """All of it in one go, with a table of two features that is made up here."""
-    page = Path(__file__).parents[2] / "docs" / "sklearn.md"
+    page = Path(__file__).parents[2] / "docs" / "start/sklearn.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
     assert len(blocks) == 3
     rng = np.random.default_rng(0)

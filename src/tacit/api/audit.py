@@ -116,7 +116,7 @@ def audit(
 
     If the releases are noisy sums, or tests on all units, the observer sees every release. For
     other plans it sees only the draws. A bound below the claim does not prove the claim; see
-    docs/audit.md.
+    docs/evidence/audits.md.
 
     Args:
         plan: A plan from `tacit.plan`, with a schema.

@@ -3,7 +3,7 @@
 A fair coin decides for each run which of two neighbouring data sets it has. An observer looks at what was released and
 guesses the coin, or abstains. Under (epsilon, delta) a guess is right with a probability of at most
 e^epsilon / (1 + e^epsilon), except in runs that are lost with a probability of at most delta each. More right guesses than
-that contradict the claim. Nothing is assumed about the distribution of releases; docs/audit.md has the proof.
+that contradict the claim. Nothing is assumed about the distribution of releases; docs/evidence/audits.md has the proof.
 """
 
 from collections.abc import Callable, Iterator

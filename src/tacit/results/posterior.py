@@ -235,7 +235,7 @@ class Posterior(NamedDraws, MethodResult):
         The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
         ``diagnostics`` (effective sizes and R-hat). ``constant_data`` has the public constants of a
         NumPyro or PyMC model. There is no ``observed_data``. If the installed ArviZ is older than
-        version 1, which has no trees, the groups of the tree are datasets. See docs/arviz.md.
+        version 1, which has no trees, the groups of the tree are datasets. See docs/guides/arviz.md.
 
         Args:
             public: Rows that whoever gets the tree may see, such as made-up ones, with the columns
@@ -556,7 +556,7 @@ class Posterior(NamedDraws, MethodResult):
         """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
 
         The HTML page is self-contained: it loads nothing from the network and runs no script. See
-        docs/report.md.
+        docs/guides/reading_results.md.
 
         Args:
             folder: The folder to write to.
