@@ -43,6 +43,50 @@ def figure(fig: Any, alt: str = "") -> str:
     )
 
 
+def command_line() -> str:
+    """Every command with its arguments and options, as the parser has them."""
+    import typer
+    import typer.core
+
+    from tacit.cli.main import COMMANDS, make_app
+
+    typer.core.HAS_RICH = False  # as in `tacit.cli.main`
+    root = typer.main.get_command(make_app([each.name for each in COMMANDS]))
+    return "\n".join(_command_lines(root, "tacit", 1))
+
+
+def _command_lines(command: Any, path: str, level: int) -> list[str]:
+    """A heading, the first lines of the help, and a list of parameters; of a group, its commands."""
+    import typer
+
+    lines = []
+    if level > 1:
+        lines = [
+            "",
+            f"{'#' * level} {path}",
+            "",
+            _plain(command.help or command.get_short_help_str(999)),
+            "",
+        ]
+    if hasattr(command, "commands"):
+        for name, each in command.commands.items():
+            lines += _command_lines(each, f"{path} {name}", level + 1)
+        return lines
+    context = typer.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    lines += ["```text", usage, "```", ""]
+    for parameter in command.get_params(context):
+        name, words = parameter.get_help_record(context) or ("", "")
+        if name and name != "--help":
+            lines.append(f"- `{name}`: {_plain(words)}")
+    return lines
+
+
+def _plain(words: str) -> str:
+    """Help as Markdown that shows it as it is."""
+    return re.sub(r"([\\`*_<\[\]|])", r"\\\1", words)
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Adds the files of the repository that are pages, and their pictures."""
     from mkdocs.structure.files import File
