@@ -115,7 +115,7 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
     with pytest.raises(InvalidArgument, match="each once"):
         units([*shards[:3], rewritten])
     table.to_parquet(tmp_path / "plain.parquet")
-    with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Deal"):
+    with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Divide"):
         units([tmp_path / "plain.parquet"])
     other = write_shards([shards[0]], 4, tmp_path / "other", "who")
     with pytest.raises(InvalidArgument, match="one call of tacit shard"):
