@@ -78,3 +78,26 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return text if "`" in text else f"`{text}`"
 
     return _LINK.sub(replace, markdown)
+
+
+def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
+    """Mends a notebook: links lead to pages, and scripts that could load something are left out."""
+    uri = page.file.src_uri
+    if not uri.endswith(".py"):
+        return content
+    for script in ("MathJax", "mermaid"):
+        content = re.sub(
+            rf"<script[^>]*>(?:(?!</script>).)*?{script}.*?</script>", "", content, flags=re.DOTALL
+        )
+    content = content.replace('<script src=""> </script>', "")
+
+    def replace(match: re.Match[str]) -> str:
+        path, hash_sign, anchor = match[1].partition("#")
+        target = files.get_file_from_path(
+            posixpath.normpath(posixpath.join(posixpath.dirname(uri), path))
+        )
+        if not path or target is None:
+            return match[0]  # `scripts/docs.py` checks it
+        return f'href="{target.url_relative_to(page.file)}{hash_sign}{anchor}"'
+
+    return re.sub(r'href="(?!\w+:)([^"]*)"', replace, content)

@@ -42,6 +42,7 @@ _LOADING_LINKS = {
     "preconnect",
 }
 _STYLE_LOADS = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')\s]+)")
+_SCRIPT_LOADS = re.compile(r"(?:import\s*\(|\bfrom\s|\bsrc\s*=)\s*[\"'`]((?:https?:)?//[^\"'`\s]+)")
 
 
 def main() -> int:
@@ -135,6 +136,8 @@ class _Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.lasttag == "style":
             self.loads += _STYLE_LOADS.findall(data)
+        if self.lasttag == "script":
+            self.loads += _SCRIPT_LOADS.findall(data)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ WRONG = {
     "flat prior": (lambda: plan(flat_prior), "needs a proper prior", "tacit.Variational()"),
     "flat outcome": (lambda: plan(flat_outcome), "cannot draw", "proper distribution"),
     "nothing observed": (lambda: plan(nothing_observed), "Nothing is observed", "obs="),
-    "wrong shapes": (lambda: plan(wrong_shapes), "made-up", "shapes that the schema"),
+    "wrong shapes": (lambda: plan(wrong_shapes), "simulated", "shapes that the schema"),
     "wider than the plate": (
         lambda: plan(wider_than_the_plate),
         "(5, 3)",
