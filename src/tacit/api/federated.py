@@ -29,6 +29,7 @@ from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import Study, load_study
 from tacit.federated.journal import read_run_progress
 from tacit.federated.method import (
+    FederatedFit,
     FederatedMethod,
     FederatedResult,
     SiteCost,
@@ -40,7 +41,7 @@ from tacit.federated.pvi import Partitioned
 from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.settings import SiteSettings
-from tacit.federated.targets import ConjugateTarget, Target
+from tacit.federated.targets import ConjugateTarget, FitTarget, T, Target
 from tacit.inference.held_out import HeldOutScore, ScoreRange, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
@@ -52,6 +53,17 @@ from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
 from tacit.results.statement import NO_LEDGER, PrivacyStatement
 from tacit.results.summary import to_table_units
+
+# Where the server's result says that charges are.
+SITES_HOLD_CHARGES = (
+    "each site's own ledger has its charge, on the terms that it confirmed with every answer"
+)
+_PUBLIC = (
+    "the model and its prior",
+    "column names, types and shapes",
+    "every setting of the method",
+    "which sites take part",
+)
 
 
 def fit_federated(
@@ -115,9 +127,9 @@ def fit_federated(
     chosen, target = method_and_target(model, declared, method, size)
     if epsilon is not None or delta is not None:
         budget = choose_budget(budget, epsilon, delta)  # type: ignore[arg-type]  # refused if both
-    budgets = _site_budgets(budget, chosen, data)
+    budgets = site_budgets(budget, chosen, data)
     rows = {name: _site_rows(target, declared, table) for name, table in data.items()}
-    _check_ledgers(ledgers or {}, rows, chosen)
+    check_site_ledgers(ledgers or {}, rows, chosen)
     if seed is not None:
         _validate.count("seed", seed, least=0)
     shown = is_watched() if progress is None else progress
@@ -136,11 +148,12 @@ def fit_federated(
     return federated_posterior(found, chosen, target, declared, units, seed)
 
 
-def _site_budgets(
+def site_budgets(
     budget: Budget | Mapping[str, Budget] | None,
-    method: FederatedMethod[Target],
+    method: FederatedMethod[T],
     names: Collection[str],
 ) -> dict[str, Budget | None]:
+    """The budget of each site, by its name."""
     if isinstance(method.scheme, WithoutPrivacy):
         if budget is not None:
             raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
@@ -160,7 +173,7 @@ def method_and_target(
     schema: Schema | None,
     method: PooledScoring | Partitioned | None,
     size: int | None = None,
-) -> tuple[FederatedMethod[Target], Target]:
+) -> tuple[FederatedFit[FitTarget], FitTarget]:
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
     chosen = method or default_federated_method(given)
@@ -171,12 +184,12 @@ def method_and_target(
                 "Optimised(variational=tacit.Variational(sampling_rate=...))."
             )
         chosen = chosen.for_size(size)
-    target: Target = chosen.target(given)
+    target: FitTarget = chosen.target(given)
     if isinstance(target, PooledTarget) and schema is not None:
         model = target.model
         simulated = simulated_units(schema, model_columns(model, schema), model.may_be_missing)
         target = replace(target, simulated=simulated)
-    return cast("FederatedMethod[Target]", chosen), target
+    return cast("FederatedFit[FitTarget]", chosen), target
 
 
 def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScoring | Partitioned:
@@ -186,7 +199,7 @@ def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScorin
     return PooledScoring() if Scoring.can_fit(model) else Partitioned()
 
 
-def _site_rows(target: Target, schema: Schema | None, data: TableLike | Rows) -> Rows:
+def _site_rows(target: FitTarget, schema: Schema | None, data: TableLike | Rows) -> Rows:
     if isinstance(data, Rows) and schema is None:
         return data
     if isinstance(data, Rows) or schema is None:
@@ -196,14 +209,15 @@ def _site_rows(target: Target, schema: Schema | None, data: TableLike | Rows) ->
     return model_rows(target.model, schema, data)
 
 
-def _privacy_unit(method: FederatedMethod[Target], rows: Rows) -> str:
+def _privacy_unit(method: FederatedMethod[T], rows: Rows) -> str:
     """The unit of privacy at a site."""
     return "data set" if method.scheme.protects == "data set" else rows.unit
 
 
-def _check_ledgers(
-    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[Target]
+def check_site_ledgers(
+    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[T]
 ) -> None:
+    """Raises if a ledger is of no site, or protects another unit than the run."""
     for name, ledger in ledgers.items():
         if name not in rows or not isinstance(ledger, Ledger):
             raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
@@ -216,8 +230,8 @@ def _check_ledgers(
 
 def federated_posterior(
     found: FederatedResult,
-    method: FederatedMethod[Target],
-    target: Target,
+    method: FederatedFit[FitTarget],
+    target: FitTarget,
     schema: Schema | None,
     units: Mapping[str, str],
     seed: int | None,
@@ -239,7 +253,15 @@ def federated_posterior(
         The posterior.
     """
     statements = {
-        name: _site_statement(cost, method, schema, units[name], book, seeded=seed is not None)
+        name: site_statement(
+            cost,
+            method,
+            _PUBLIC,
+            fit_assumptions(schema),
+            units[name],
+            book,
+            seeded=seed is not None,
+        )
         for name, cost in found.costs.items()
         if found.server.used[name]
     }
@@ -255,7 +277,7 @@ def federated_posterior(
             "draws": to_table_units(fitted.draws, target.model.interpretation),
             "messages": (*fitted.messages, *((unused,) if silent else ())),
         },
-        privacy=max(statements.values(), key=_spent_epsilon),
+        privacy=max(statements.values(), key=spent_epsilon),
         model=target.model,
         schema=schema,
         labels=target.model.labels,
@@ -265,35 +287,44 @@ def federated_posterior(
     )
 
 
-def _spent_epsilon(statement: PrivacyStatement) -> float:
+def spent_epsilon(statement: PrivacyStatement) -> float:
     """Epsilon, or infinity if there is none."""
     spent = statement.epsilons[statement.adjacency]
     return math.inf if spent is None else spent
 
 
-def _site_statement(
+def site_statement(
     cost: SiteCost,
-    method: FederatedMethod[Target],
-    schema: Schema | None,
+    method: FederatedMethod[T],
+    public: tuple[str, ...],
+    assumptions: tuple[str, ...],
     unit: str,
     book: str,
     *,
     seeded: bool,
 ) -> PrivacyStatement:
-    """The privacy statement of one site."""
+    """The privacy statement of one site.
+
+    Args:
+        cost: What the run costs it.
+        method: Settings of the run.
+        public: What the run treats as public.
+        assumptions: What must be true beside what the method needs.
+        unit: The unit of privacy.
+        book: Where charges are kept, if the ledger is not at hand.
+        seeded: Whether the noise came from a seed.
+
+    Returns:
+        The statement.
+    """
     budget, ledger = cost.budget, cost.ledger
     return PrivacyStatement(
         event=cost.event,
         delta=0.0 if budget is None else budget.delta,
         adjacency="add-remove" if budget is None else budget.adjacency,
         unit=unit,
-        public=(
-            "the model and its prior",
-            "column names, types and shapes",
-            "every setting of the method",
-            "which sites take part",
-        ),
-        assumptions=(*fit_assumptions(schema), *method.scheme.trust),
+        public=public,
+        assumptions=(*assumptions, *method.scheme.trust),
         seeded=seeded,
         asked=None if budget is None else budget.epsilon,
         budget_left=None if ledger is None else ledger.left,
@@ -314,7 +345,7 @@ def federated_study(
     method: PooledScoring | Partitioned | None = None,
     size: int | None = None,
     seed: int | None = None,
-) -> Study[Target]:
+) -> Study[FitTarget]:
     """Defines a federated study for a real deployment.
 
     The server and each site keep their own copy of the file that calls this function. See
@@ -359,7 +390,7 @@ def federated_study(
             declared,
             dict.fromkeys(names, study.unit),
             seed,
-            book="each site's own ledger has its charge, on the terms that it confirmed with every answer",
+            book=SITES_HOLD_CHARGES,
         ).save(path)
 
     study = Study(
@@ -395,11 +426,11 @@ def forecast_study(
     """
     if not isinstance(study.method, PooledScoring):
         raise InvalidArgument("There are forecasts for PooledScoring() only.")
+    model, sites = fitted_model(study), len(study.sites)
     _validate.count("size", size)
     given = study.method
     split = (noise or given.noise) == "split"
     method = replace(given, noise=noise or given.noise, dropouts=given.dropouts if split else 0)
-    model, sites = study.target.model, len(study.sites)
     target = method.target(model)
     found = method.prepare(method.setting(target, study.budget, sites))
     of_sum = found.noise_std * math.sqrt(sites)
@@ -420,6 +451,13 @@ def forecast_study(
         size=size,
         epsilon=study.budget.epsilon,
     )
+
+
+def fitted_model(study: Study[Target]) -> UnitModel:
+    """The model that a study fits; raises if it fits none."""
+    if not isinstance(study.target.model, UnitModel):
+        raise InvalidArgument(f"The study {study.run!r} fits no model: sites release one sum.")
+    return study.target.model
 
 
 def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribution]:
@@ -485,7 +523,7 @@ def held_out_score(
             f'{path} names no held-out rows: held_out = "held_out.csv", a file of rows that are not in data.'
         )
     study = load_study(settings.study)
-    model, mean = study.target.model, posterior.unconstrained_mean
+    model, mean = fitted_model(study), posterior.unconstrained_mean
     covariance = posterior.unconstrained_covariance
     if (
         mean is None
