@@ -6,7 +6,7 @@ private score of the result on rows of a site that were not fitted.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -19,18 +19,27 @@ from tacit._format import is_watched, progress_bar
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
+from tacit.api.federated_release import (
+    SITES_HOLD_CHARGES,
+    check_site_ledgers,
+    is_plan,
+    privacy_unit,
+    release_study,
+    site_budgets,
+    site_statement,
+    spent_epsilon,
+)
 from tacit.api.plan import fit_assumptions
 from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.release import run_release
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import InvalidArgument
 from tacit.federated.deploy import Study, load_study
 from tacit.federated.journal import read_run_progress
 from tacit.federated.method import (
     FederatedFit,
-    FederatedMethod,
     FederatedResult,
     SiteCost,
     charge_label,
@@ -38,10 +47,10 @@ from tacit.federated.method import (
 )
 from tacit.federated.pooled import PooledScoring, PooledTarget, early_rounds
 from tacit.federated.pvi import Partitioned
-from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.settings import SiteSettings
-from tacit.federated.targets import ConjugateTarget, FitTarget, T, Target
+from tacit.federated.sums import NoisySum, SumTarget
+from tacit.federated.targets import ConjugateTarget, FitTarget, Target
 from tacit.inference.held_out import HeldOutScore, ScoreRange, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
@@ -51,13 +60,9 @@ from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
-from tacit.results.statement import NO_LEDGER, PrivacyStatement
+from tacit.results.statement import NO_LEDGER
 from tacit.results.summary import to_table_units
 
-# Where the server's result says that charges are.
-SITES_HOLD_CHARGES = (
-    "each site's own ledger has its charge, on the terms that it confirmed with every answer"
-)
 _PUBLIC = (
     "the model and its prior",
     "column names, types and shapes",
@@ -144,28 +149,8 @@ def fit_federated(
             seed=seed,
             progress=tell,
         )
-    units = {name: _privacy_unit(chosen, each) for name, each in rows.items()}
+    units = {name: privacy_unit(chosen, each) for name, each in rows.items()}
     return federated_posterior(found, chosen, target, declared, units, seed)
-
-
-def site_budgets(
-    budget: Budget | Mapping[str, Budget] | None,
-    method: FederatedMethod[T],
-    names: Collection[str],
-) -> dict[str, Budget | None]:
-    """The budget of each site, by its name."""
-    if isinstance(method.scheme, WithoutPrivacy):
-        if budget is not None:
-            raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
-        return dict.fromkeys(names)
-    if isinstance(budget, Budget):
-        return dict.fromkeys(names, budget)
-    if not isinstance(budget, Mapping) or set(budget) != set(names):
-        raise InvalidArgument(
-            "Pass epsilon= (with delta= if it is not 1e-6), budget=tacit.Budget(epsilon, delta), or a mapping "
-            "with a budget for each site."
-        )
-    return {name: budget[name] for name in names}
 
 
 def method_and_target(
@@ -207,25 +192,6 @@ def _site_rows(target: FitTarget, schema: Schema | None, data: TableLike | Rows)
             "Pass tables with a schema, or Rows without a schema; the same for all sites."
         )
     return model_rows(target.model, schema, data)
-
-
-def _privacy_unit(method: FederatedMethod[T], rows: Rows) -> str:
-    """The unit of privacy at a site."""
-    return "data set" if method.scheme.protects == "data set" else rows.unit
-
-
-def check_site_ledgers(
-    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[T]
-) -> None:
-    """Raises if a ledger is of no site, or protects another unit than the run."""
-    for name, ledger in ledgers.items():
-        if name not in rows or not isinstance(ledger, Ledger):
-            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
-        unit = _privacy_unit(method, rows[name])
-        if ledger.unit != unit:
-            raise BudgetError(
-                f"The ledger of {name} protects a {ledger.unit}; this method protects a {unit}."
-            )
 
 
 def federated_posterior(
@@ -287,51 +253,6 @@ def federated_posterior(
     )
 
 
-def spent_epsilon(statement: PrivacyStatement) -> float:
-    """Epsilon, or infinity if there is none."""
-    spent = statement.epsilons[statement.adjacency]
-    return math.inf if spent is None else spent
-
-
-def site_statement(
-    cost: SiteCost,
-    method: FederatedMethod[T],
-    public: tuple[str, ...],
-    assumptions: tuple[str, ...],
-    unit: str,
-    book: str,
-    *,
-    seeded: bool,
-) -> PrivacyStatement:
-    """The privacy statement of one site.
-
-    Args:
-        cost: What the run costs it.
-        method: Settings of the run.
-        public: What the run treats as public.
-        assumptions: What must be true beside what the method needs.
-        unit: The unit of privacy.
-        book: Where charges are kept, if the ledger is not at hand.
-        seeded: Whether the noise came from a seed.
-
-    Returns:
-        The statement.
-    """
-    budget, ledger = cost.budget, cost.ledger
-    return PrivacyStatement(
-        event=cost.event,
-        delta=0.0 if budget is None else budget.delta,
-        adjacency="add-remove" if budget is None else budget.adjacency,
-        unit=unit,
-        public=public,
-        assumptions=(*assumptions, *method.scheme.trust),
-        seeded=seeded,
-        asked=None if budget is None else budget.epsilon,
-        budget_left=None if ledger is None else ledger.left,
-        book=book,
-    )
-
-
 def federated_study(
     model: object,
     *,
@@ -342,17 +263,18 @@ def federated_study(
     delta: float | None = None,
     budget: Budget | None = None,
     family: str | None = None,
-    method: PooledScoring | Partitioned | None = None,
+    method: PooledScoring | Partitioned | NoisySum | None = None,
     size: int | None = None,
     seed: int | None = None,
-) -> Study[FitTarget]:
-    """Defines a federated study for a real deployment.
+) -> Study[FitTarget] | Study[SumTarget]:
+    """Defines a federated study for a real deployment: a fit, or tables, a check or a score of all rows.
 
     The server and each site keep their own copy of the file that calls this function. See
     docs/guides/sites.md.
 
     Args:
-        model: The model, as for `tacit.fit_federated`.
+        model: The model, as for `tacit.fit_federated`; or the plan of what sites release together, as for
+            `tacit.release_federated`. A plan has its own schema and budget, and its result is written as JSON.
         schema: The schema, the same at all sites.
         sites: Names of the sites. Their data stay where they are.
         run: Name of the run. A run is charged once, however often it is restarted; a new run needs
@@ -369,6 +291,15 @@ def federated_study(
     Returns:
         The study.
     """
+    if is_plan(model):
+        given = schema, epsilon, delta, budget, family, size
+        if any(each is not None for each in given) or not isinstance(method, NoisySum | None):
+            raise InvalidArgument(
+                "A plan has its own schema and budget; pass with it sites, run, seed and method=tacit.federated.NoisySum(...) only."
+            )
+        return release_study(model, sites=sites, run=run, method=method, seed=seed)
+    if isinstance(method, NoisySum):
+        raise InvalidArgument("NoisySum() is for plans such as tacit.Look.plan(...).")
     total = choose_budget(budget, epsilon, delta)
     model, found = resolve_model(model, schema, family)
     if found is None:

@@ -1,42 +1,33 @@
 """Exploring, checking and scoring over several sites: one noisy sum of the rows of all of them.
 
-Each has the question of its sibling for one table, and what follows from the sum is computed by the same code. In
+The question is that for one table, and what follows from the sum is computed by the same code. In
 between are the sites: each charges its own ledger, adds its noise and sends the sum of its rows.
-`explore_federated` and its siblings run all sites in this process, and `release_study` defines a study for sites on a
-network.
+`release_federated` runs all sites in this process, and `release_study` defines a study for sites on a network. What
+they have in common with fits is here, too: budgets, ledgers and statements of sites.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeGuard, TypeVar, cast
 from uuid import uuid4
 
 from tacit import _validate
 from tacit.accounting import Budget
-from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
-from tacit.api.explore import Counted, plan_look
-from tacit.api.federated import (
-    SITES_HOLD_CHARGES,
-    check_site_ledgers,
-    site_budgets,
-    site_statement,
-    spent_epsilon,
-)
-from tacit.api.look import Look
 from tacit.api.plan import ASSUMPTIONS, fit_assumptions
 from tacit.api.release import SumPlan
 from tacit.data.tables import TableLike
-from tacit.errors import InvalidArgument
+from tacit.errors import BudgetError, InvalidArgument
 from tacit.federated.deploy import Study
-from tacit.federated.method import FederatedResult, SiteCost, run_in_process
+from tacit.federated.method import FederatedMethod, FederatedResult, SiteCost, run_in_process
+from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.sums import NoisySum, Question, SumServer, SumTarget
-from tacit.models.front_ends import SchemaLike
+from tacit.federated.targets import T
 from tacit.privacy.rows import Rows
-from tacit.results.statement import NO_LEDGER
+from tacit.results.statement import NO_LEDGER, PrivacyStatement
 
 
 class Written(Protocol):
@@ -47,81 +38,55 @@ class Written(Protocol):
 
 
 Found = TypeVar("Found", bound=Written)
-Budgets = Budget | Mapping[str, Budget]
+# Where the server's result says that charges are.
+SITES_HOLD_CHARGES = (
+    "each site's own ledger has its charge, on the terms that it confirmed with every answer"
+)
 
 
-def explore_federated(
+def release_federated(
+    plan: SumPlan[Found],
     data: Mapping[str, TableLike],
     *,
-    schema: SchemaLike,
-    tables: Iterable[str | Sequence[str]] | None = None,
-    by: str | None = None,
-    bins: Mapping[str, int | Sequence[float]] | None = None,
-    count: Counted | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    budget: Budgets | None = None,
+    budget: Mapping[str, Budget] | None = None,
     method: NoisySum | None = None,
     ledgers: Mapping[str, Ledger] | None = None,
     run: str | None = None,
     seed: int | None = None,
-) -> Look:
-    """Releases tables of the rows of several sites together, each site within its own budget.
+) -> Found:
+    """Releases tables, a check or a score of the rows of several sites together, each site within its own budget.
 
-    It is `tacit.explore` of all rows, without pooling them. All sites run in this process, for studies and tests. For sites
-    on a network see `tacit.release_study`.
+    The result is that of `tacit.explore`, `tacit.check` or `tacit.score` for all rows, without pooling them. All sites run in this process, for
+    studies and tests. For sites on a network pass the plan to `tacit.federated_study`.
 
     Args:
-        data: A table for each site, by its name.
-        schema: The schema, the same for all sites.
-        tables: See `tacit.explore`, also for ``by``, ``bins`` and ``count``.
-        by: See `tacit.explore`.
-        bins: See `tacit.explore`.
-        count: See `tacit.explore`. Somebody whose rows are at several sites counts at each of them.
-        epsilon: The epsilon of every site.
-        delta: The delta of every site; 1e-6 by default.
-        budget: The budget of every site, or a mapping with one for each, in the place of ``epsilon``.
+        plan: What is asked, with the budget of every site: ``tacit.Look.plan(...)``, ``tacit.ModelCheck.plan(...)`` or
+            ``tacit.api.score.Score.plan(...)``.
+        data: A table for each site, by its name. Somebody whose rows are at several sites counts at each of them.
+        budget: A budget for each site, by its name, in the place of the plan's.
         method: ``tacit.federated.NoisySum()``, the default, or ``tacit.federated.NoisySum(noise="split")``.
         ledgers: Ledgers of sites, by name. Each is charged before anything is computed from the site's rows.
         run: Name of the run. Repeating a run with the same name and settings gives the same answers and is not charged again.
         seed: Makes the release reproducible. It is then not private.
 
     Returns:
-        The look, with the privacy statement of each site in ``sites``. Intervals contain the noise of all sites.
+        What the plan is for: a `Look`, a `ModelCheck` or a score, with the privacy statement of each site in ``sites``. Its
+        intervals contain the noise of all sites.
 
     Raises:
         InvalidArgument: If an argument is wrong. Nothing is charged.
-        BudgetError: If a ledger refuses the charge. Sites that were asked before have paid, and repeat their answers if the
-            run is repeated with its name.
+        BudgetError: If a ledger would refuse the charge. No site is charged.
     """
-    asked = plan_look(
-        schema, tables=tables, by=by, bins=bins, count=count, budget=_one_budget(budget, epsilon, delta)
-    )  # fmt: skip
-    return release_federated(
-        asked, data, budget=budget, method=method, ledgers=ledgers, run=run, seed=seed
-    )
-
-
-def release_federated(
-    asked: SumPlan[Found],
-    data: Mapping[str, TableLike],
-    *,
-    budget: Budgets | None = None,
-    method: NoisySum | None = None,
-    ledgers: Mapping[str, Ledger] | None = None,
-    run: str | None = None,
-    seed: int | None = None,
-) -> Found:
-    """Makes the release of a plan of the rows of several sites; see `explore_federated` for the arguments."""
+    check_is_plan(plan)
     if not isinstance(data, Mapping) or not data:
         raise InvalidArgument("data must map the names of sites to their tables.")
     chosen = _method(method)
-    budgets = site_budgets(asked.budget if budget is None else budget, chosen, data)
+    budgets = site_budgets(plan.budget if budget is None else budget, chosen, data)
     if seed is not None:
         _validate.count("seed", seed, least=0)
-    rows = {name: asked.rows(table) for name, table in data.items()}
+    rows = {name: plan.rows(table) for name, table in data.items()}
     check_site_ledgers(ledgers or {}, rows, chosen)
-    target = release_target(asked)
+    target = release_target(plan)
     found = run_in_process(
         chosen,
         target,
@@ -132,7 +97,7 @@ def release_federated(
         seed=seed,
     )
     units = {name: each.unit for name, each in rows.items()}
-    return release_result(asked, found, chosen, units, seed)
+    return release_result(plan, found, chosen, units, seed)
 
 
 def _method(method: NoisySum | None) -> NoisySum:
@@ -141,14 +106,6 @@ def _method(method: NoisySum | None) -> NoisySum:
             'method must be tacit.federated.NoisySum(), or NoisySum(noise="split").'
         )
     return method or NoisySum()
-
-
-def _one_budget(budget: Budgets | None, epsilon: float | None, delta: float | None) -> Budget:
-    """The budget of one of the sites; what is asked does not depend on it."""
-    if isinstance(budget, Mapping):
-        given = next(iter(budget.values()), None)
-        return choose_budget(given, epsilon, delta)
-    return choose_budget(budget, epsilon, delta)
 
 
 def release_target(asked: SumPlan[Found]) -> SumTarget:
@@ -198,6 +155,19 @@ def release_result(
     return asked.found(server.total, noise, max(given, key=spent_epsilon), sites)
 
 
+def check_is_plan(plan: object) -> None:
+    """Raises unless this is a plan of one noisy sum."""
+    if not is_plan(plan):
+        raise InvalidArgument(
+            "Pass what sites are asked: tacit.Look.plan(...), tacit.ModelCheck.plan(...) or tacit.api.score.Score.plan(...)."
+        )
+
+
+def is_plan(plan: object) -> TypeGuard[SumPlan[Any]]:
+    """Whether this is a plan of one noisy sum."""
+    return all(hasattr(plan, name) for name in ("release", "mechanism", "identity", "found"))
+
+
 def release_study(
     plan: SumPlan[Found],
     *,
@@ -206,28 +176,7 @@ def release_study(
     method: NoisySum | None = None,
     seed: int | None = None,
 ) -> Study[SumTarget]:
-    """Defines a study of several sites that release tables, a check or a score together.
-
-    The server and each site keep their own copy of the file that calls this function, as for `tacit.federated_study`. The
-    result is written as JSON.
-
-    Args:
-        plan: What is asked, with the budget of every site: `Look.plan`, `ModelCheck.plan` or `Score.plan`.
-        sites: Names of the sites. Their data stay where they are.
-        run: Name of the run. A run is charged once, however often it is restarted; a new run needs a new name.
-        method: ``tacit.federated.NoisySum()``, the default, or ``tacit.federated.NoisySum(noise="split")``.
-        seed: Makes the run reproducible. The result is then not private.
-
-    Returns:
-        The study.
-
-    Raises:
-        InvalidArgument: If an argument is wrong.
-    """
-    if not all(hasattr(plan, name) for name in ("release", "mechanism", "identity")):
-        raise InvalidArgument(
-            "Pass what sites are asked: tacit.Look.plan(...), tacit.ModelCheck.plan(...) or tacit.Score.plan(...)."
-        )
+    """The study of a plan; see `tacit.federated_study`."""
     chosen, target, names = _method(method), release_target(plan), tuple(sites)
 
     def read(path: Path) -> Rows:
@@ -259,3 +208,87 @@ def release_study(
         schema=plan.schema.to_text(),
     )
     return study
+
+
+def site_budgets(
+    budget: Budget | Mapping[str, Budget] | None,
+    method: FederatedMethod[T],
+    names: Collection[str],
+) -> dict[str, Budget | None]:
+    """The budget of each site, by its name."""
+    if isinstance(method.scheme, WithoutPrivacy):
+        if budget is not None:
+            raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
+        return dict.fromkeys(names)
+    if isinstance(budget, Budget):
+        return dict.fromkeys(names, budget)
+    if not isinstance(budget, Mapping) or set(budget) != set(names):
+        raise InvalidArgument(
+            "Pass epsilon= (with delta= if it is not 1e-6), budget=tacit.Budget(epsilon, delta), or a mapping "
+            "with a budget for each site."
+        )
+    return {name: budget[name] for name in names}
+
+
+def privacy_unit(method: FederatedMethod[T], rows: Rows) -> str:
+    """The unit of privacy at a site."""
+    return "data set" if method.scheme.protects == "data set" else rows.unit
+
+
+def check_site_ledgers(
+    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[T]
+) -> None:
+    """Raises if a ledger is of no site, or protects another unit than the run."""
+    for name, ledger in ledgers.items():
+        if name not in rows or not isinstance(ledger, Ledger):
+            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
+        unit = privacy_unit(method, rows[name])
+        if ledger.unit != unit:
+            raise BudgetError(
+                f"The ledger of {name} protects a {ledger.unit}; this method protects a {unit}."
+            )
+
+
+def spent_epsilon(statement: PrivacyStatement) -> float:
+    """Epsilon, or infinity if there is none."""
+    spent = statement.epsilons[statement.adjacency]
+    return math.inf if spent is None else spent
+
+
+def site_statement(
+    cost: SiteCost,
+    method: FederatedMethod[T],
+    public: tuple[str, ...],
+    assumptions: tuple[str, ...],
+    unit: str,
+    book: str,
+    *,
+    seeded: bool,
+) -> PrivacyStatement:
+    """The privacy statement of one site.
+
+    Args:
+        cost: What the run costs it.
+        method: Settings of the run.
+        public: What the run treats as public.
+        assumptions: What must be true beside what the method needs.
+        unit: The unit of privacy.
+        book: Where charges are kept, if the ledger is not at hand.
+        seeded: Whether the noise came from a seed.
+
+    Returns:
+        The statement.
+    """
+    budget, ledger = cost.budget, cost.ledger
+    return PrivacyStatement(
+        event=cost.event,
+        delta=0.0 if budget is None else budget.delta,
+        adjacency="add-remove" if budget is None else budget.adjacency,
+        unit=unit,
+        public=public,
+        assumptions=(*assumptions, *method.scheme.trust),
+        seeded=seeded,
+        asked=None if budget is None else budget.epsilon,
+        budget_left=None if ledger is None else ledger.left,
+        book=book,
+    )

@@ -210,6 +210,8 @@ def run_in_process(
         )
         for name in names
     ]
+    for site in sites:  # if one of them cannot pay, nobody does
+        site.check_charge()
     # Sites may have different budgets; the most noise that any of them adds is what the server expects.
     noisiest = max(prepared, key=lambda budget: prepared[budget].noise_std)
     server = method.server(target, names, run=run, budget=noisiest, source=Randomness(seed))
