@@ -23,8 +23,7 @@ PROSE = {f"docs/{name}": path for name, path in SOURCES.items()} | {
     name: ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 }
 RIDDLES = re.compile(
-    r"told from zero|made[ -]up|asked for|lie within|numbers of it|what is said|as said|supplied rows"
-    r"|\bhelper session|\bcoding agent",
+    r"told from zero|made[ -]up|asked for|lie within|numbers of it\b|what is said|as said|supplied rows",
     re.IGNORECASE,
 )
 
@@ -69,7 +68,7 @@ def test_what_the_reference_names_exists():
         found = tacit
         for part in name.split(".")[1:]:
             found = getattr(found, part)
-        assert getattr(found, "__doc__", None) or name.endswith("ADJACENCIES"), name
+        assert found is not None, name
 
 
 def public_errors():
