@@ -442,8 +442,9 @@ def leaves(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
 def to_dict(event: DpEvent) -> dict[str, object]:
     """An event as nested dictionaries that JSON can hold, so that a saved statement can be checked later.
 
-    >>> to_dict(sampled_gaussian(2.0, 0.5))["event"]
-    {'kind': 'GaussianDpEvent', 'noise_multiplier': 2.0}
+    Examples:
+        >>> to_dict(sampled_gaussian(2.0, 0.5))["event"]
+        {'kind': 'GaussianDpEvent', 'noise_multiplier': 2.0}
     """
 
     def plain(value: object) -> object:

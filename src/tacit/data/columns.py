@@ -742,8 +742,9 @@ class Category:
     def listed(self) -> str:
         """All levels, in their order.
 
-        >>> Category(["A", "B"], other="other").listed()
-        'A, B; anything else is other'
+        Examples:
+            >>> Category(["A", "B"], other="other").listed()
+            'A, B; anything else is other'
         """
         levels = ", ".join(map(str, self.levels))
         return levels if self.other is None else f"{levels}; anything else is {self.other}"

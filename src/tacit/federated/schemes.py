@@ -14,9 +14,10 @@ sites is public, all groups share the factor (q - prior) / number of groups. A s
 factor of its own would correct it in the next round and so reveal it. The noise of several rounds then protects
 less than it seems to (`tacit.papers.federated.algorithm_three`).
 
->>> from tacit.federated.schemes import ClippedChanges
->>> ClippedChanges(clip=1.0).each_message_private
-True
+Examples:
+    >>> from tacit.federated.schemes import ClippedChanges
+    >>> ClippedChanges(clip=1.0).each_message_private
+    True
 """
 
 import math

@@ -5,9 +5,10 @@ for the parameters, so one noisy sum is enough for a fit. The prior and the post
 and every row adds to its natural parameters; federated fits use this form. Like every model, conjugate models also
 have a log-likelihood of each row.
 
->>> from tacit import conjugate
->>> conjugate.LinearRegression("weight", ("height",), noise_sd=5.0).statistic_size
-5
+Examples:
+    >>> from tacit import conjugate
+    >>> conjugate.LinearRegression("weight", ("height",), noise_sd=5.0).statistic_size
+    5
 """
 
 from abc import ABC, abstractmethod

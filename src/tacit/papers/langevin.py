@@ -24,7 +24,7 @@ class PublishedLangevin(LangevinChain):
 
     Algorithm 2 of the thesis takes N units, batches of tau and T passes, which is n = N T / tau
     steps (``num_steps``) at the sampling rate tau / N. A step of size eta adds eta times the
-    gradient of the log posterior to theta, and noise of variance ::
+    gradient of the log posterior to theta, and noise of variance:
 
         max(128 n L^2 / epsilon^2 * log(2.5 n / delta) * log(2 / delta) * eta^2, eta)
 
