@@ -7,6 +7,7 @@ versions that `pyproject.toml` allows, and the last one with the newest. Needs u
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import sysconfig
@@ -111,9 +112,7 @@ def build(scratch: Path, out: Path) -> tuple[Path, Path]:
     with tarfile.open(archive) as files:
         files.extractall(clean, filter="data")
     call(UV, "build", "--quiet", "--out-dir", out, clean)
-    version = tomllib.loads(
-        f"v{(clean / 'src/tacit/__init__.py').read_text().split('__version__')[1].splitlines()[0]}"
-    )["v"]
+    (version,) = re.findall(r'__version__ = "(.*)"', (clean / "src/tacit/__init__.py").read_text())
     wheel, sources = (
         out / f"tacit_bayes-{version}-py3-none-any.whl",
         out / f"tacit_bayes-{version}.tar.gz",
