@@ -86,7 +86,7 @@ def _root(
     """Bayesian inference with differential privacy."""
 
 
-def _make_app(words: Sequence[str]) -> typer.Typer:
+def make_app(words: Sequence[str]) -> typer.Typer:
     """The app. Commands that are not among the words of the command line are listed, but not imported."""
     app = typer.Typer(
         name="tacit",
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typed = _with_interval_of_mean(typed)
     # A shell that completes a command line passes it by one of these variables.
     completed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
-    app = _make_app([*typed, *completed.split()])
+    app = make_app([*typed, *completed.split()])
     try:
         result = app(args=typed, prog_name="tacit", standalone_mode=False, obj=typed)
     except Exception as error:  # noqa: BLE001 (its message may hold a cell)

@@ -16,7 +16,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.method import FederatedMethod
+from tacit.federated.method import FederatedFit
 from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
 from tacit.federated.server import (
@@ -188,7 +188,7 @@ class PVIServer(Server):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partitioned(FederatedMethod[NaturalTarget]):
+class Partitioned(FederatedFit[NaturalTarget]):
     """Partitioned variational inference. All settings are public and the same at all sites.
 
     Args:
