@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ from tacit import _validate
 from tacit._format import text_table
 from tacit._html import render_template
 from tacit._typing import Floats
+from tacit.api.release import SiteStatements, site_dicts, sites_sentences
 from tacit.api.scenario import ColumnDistribution, Scenario
 from tacit.data.columns import Binary
 from tacit.data.schema import Schema
@@ -86,10 +87,12 @@ class Look:
 
     Attributes:
         schema: The schema of the data.
-        tables: The tables that were asked for.
+        tables: The tables that were requested.
         by: The column that tables were grouped by, or None.
         estimates: What was released, and how numbers are computed from it.
-        privacy: The privacy statement.
+        privacy: The privacy statement; of several sites, that of the one that spent most.
+        sites: Of several sites, the privacy statement of each by its name; None for a site that did not answer, whose rows are
+            not in the look. Empty for one table.
     """
 
     schema: Schema
@@ -97,6 +100,7 @@ class Look:
     by: str | None
     estimates: ReleasedTables
     privacy: PrivacyStatement
+    sites: SiteStatements = field(default_factory=dict)
 
     @staticmethod
     def plan(schema: "SchemaLike", **settings: Any) -> "LookPlan":
@@ -116,7 +120,7 @@ class Look:
 
     @property
     def release(self) -> TableRelease:
-        """What was asked."""
+        """The release that was requested."""
         return self.estimates.release
 
     @property
@@ -169,7 +173,7 @@ class Look:
 
         Args:
             name: The column.
-            by: A column, or several, to group by; a table of them with ``name`` must have been asked for.
+            by: A column, or several, to group by; a table of them with ``name`` must have been requested.
 
         Returns:
             An `Estimate`, or with ``by`` a data frame of value, lower and upper.
@@ -279,7 +283,7 @@ class Look:
         """What was released, as a scenario for `tacit.forecast` and `tacit.plan`.
 
         Numbers are described by twenty equally likely values, levels by their shares, and pairs of ordered columns
-        whose table was asked for by a correlation, if its interval excludes zero. It is all released, so it costs nothing more.
+        whose table was requested by a correlation, if its interval excludes zero. It is all released, so it costs nothing more.
         """
         columns = {each.name: self._distribution(each) for each in self.release.columns}
         people = self.release.rows_per_unit > 1
@@ -444,6 +448,7 @@ class Look:
             "means": means,
             "quantiles": {n: self.quantiles(n).to_dict("records") for n in numbers},
             "privacy": self.privacy.to_dict(curve=False),
+            **({"sites": site_dicts(self.sites)} if self.sites else {}),
             "release": {
                 "schema": self.schema.to_text(),
                 "tables": [list(table) for table in self.tables],
@@ -489,6 +494,10 @@ class Look:
                 by=asked["by"],
                 estimates=ReleasedTables(release, released, noise),
                 privacy=PrivacyStatement.from_json(json.dumps(found["privacy"])),
+                sites={
+                    name: None if own is None else PrivacyStatement.from_json(json.dumps(own))
+                    for name, own in found.get("sites", {}).items()
+                },
             )
         except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, TacitError):
@@ -514,6 +523,7 @@ class Look:
         if rows := self._quantile_rows():
             parts.append(text_table(rows, "lrrrr", ["", "mean", "25%", "median", "75%"]))
         own = self.privacy
+        parts += sites_sentences(self.sites)
         parts.append(own.cost_sentence if own.is_private else own.headline)
         return "\n\n".join(parts)
 
@@ -540,11 +550,11 @@ class Look:
         for name in names:
             if name not in known:
                 raise InvalidArgument(
-                    f"{name!r} was not asked for; the columns of this look are {', '.join(sorted(known))}."
+                    f"{name!r} was not requested; the columns of this look are {', '.join(sorted(known))}."
                 )
         if sorted_table(names) not in self.release.parts:
             raise InvalidArgument(
-                f"No table of {', '.join(names)} was asked for; those that were are {self.described_tables}."
+                f"No table of {', '.join(names)} was requested; the requested tables are {self.described_tables}."
             )
         return names
 
@@ -564,7 +574,7 @@ class Look:
         return groups
 
     def _has_means(self, name: str, groups: Table) -> bool:
-        """Whether parts of bins were asked for in these groups."""
+        """Whether parts of bins were requested in these groups."""
         asked = dict(self.release.asked(sorted_table((name, *groups))))
         return not self.release.column(name).is_number or asked[name] >= PARTS
 
