@@ -476,6 +476,7 @@ class Look:
             rows=rows,
             quantiles=self._quantile_rows(),
             statement=self.privacy,
+            sites=sites_sentences(self.sites),
         )
 
     def to_json(self) -> str:
