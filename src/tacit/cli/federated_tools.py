@@ -32,7 +32,7 @@ def run_checks(path: Path) -> list[CheckLine]:
         path: The settings of a site (``site.toml``), or the file of a study at the server.
 
     Returns:
-        The lines. Nothing is charged, and of the rows only whether they can be read is told.
+        The lines. Nothing is charged, and of the rows it only says whether they can be read.
     """
     if path.suffix != ".toml":
         study = load_study(path)
@@ -89,7 +89,7 @@ def _data_line(site: OpenSite) -> CheckLine:
 
 
 def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
-    """A round on a made-up row, with the noise of the study, and without a ledger."""
+    """A round on a simulated row, with the noise of the study, and without a ledger."""
     try:
         server = study.server()
         task = server.tasks(study.sites)[name]
@@ -104,9 +104,9 @@ def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
         )
         reply = site.answer(task)
     except TacitError as error:
-        yield "a round on a made-up row", str(error), False
+        yield "a round on a simulated row", str(error), False
         return
-    yield "a round on a made-up row", f"an answer of {len(reply.change):,} numbers", True
+    yield "a round on a simulated row", f"an answer of {len(reply.change):,} numbers", True
 
 
 _Key = ec.EllipticCurvePrivateKey

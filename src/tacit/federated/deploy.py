@@ -98,7 +98,7 @@ class Study(Generic[T]):
         sites: Names of the sites.
         budget: The budget of every site.
         read: Reads the rows of a site from its data file.
-        example: Made-up rows with the same columns, to know the unit of privacy before data are read.
+        example: Simulated rows with the same columns, to know the unit of privacy before data are read.
         finish: Is called with the server at the end of the run, and the path of the result.
         seed: Makes the run reproducible, and not private.
         schema: The public facts about columns, as text; all sites must have the same.
@@ -123,7 +123,7 @@ class Study(Generic[T]):
         if not isinstance(self.budget, Budget) or isinstance(self.method.scheme, WithoutPrivacy):
             raise InvalidArgument(
                 "A study with real sites needs a budget and a private scheme. For comparisons without "
-                "privacy use tacit.fit_federated on made-up data."
+                "privacy use tacit.fit_federated on simulated data."
             )
         if self.masked and len(self.sites) > MAX_MASKED_SITES:
             raise InvalidArgument(
