@@ -47,6 +47,7 @@ from tacit.federated.server import Server
 from tacit.federated.settings import SiteSettings
 from tacit.federated.site import Client
 from tacit.federated.targets import T, Target, study_digest
+from tacit.models.base import UnitModel
 from tacit.privacy.checkpoint import strip_addresses
 from tacit.privacy.gate import compilation_cache_in
 from tacit.privacy.noise import Randomness
@@ -92,7 +93,7 @@ class Study(Generic[T]):
 
     Args:
         run: The name of the run.
-        target: What sites fit together.
+        target: What sites fit together, or are asked once.
         method: Settings of the run.
         sites: Names of the sites.
         budget: The budget of every site.
@@ -151,8 +152,17 @@ class Study(Generic[T]):
             budget=str(self.budget),
             schema=self.schema,
             method=strip_addresses(repr(self.method)),
-            model=short_digest(study_digest(self.target.family, self.target, self.example)),
+            **self._asked,
         )
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        """The model that is fitted, or the question that is answered once."""
+        digest = short_digest(study_digest(self.target.family, self.target, self.example))
+        model = self.target.model
+        if isinstance(model, UnitModel):
+            return {"model": digest}
+        return {"question": f"{model.describe()}, {digest}"}
 
     @cached_property
     def setting(self) -> RunSetting[T]:
