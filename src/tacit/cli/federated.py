@@ -276,11 +276,10 @@ def node(
 
     It ends when the SuperNode ends; let a service manager start it again.
     """
-    try:
-        from tacit.federated.flower import free_port, run_node, supernode_command
-    except ModuleNotFoundError:
-        raise MissingPackage("flwr", "tacit federated node") from None
+    from tacit.federated.node import find_program, free_port, run_node, supernode_command
 
+    if find_program("flower-supernode") is None:
+        raise MissingPackage("flwr", "tacit federated node")
     port = port or free_port()
     command = supernode_command(
         socket, superlink=superlink, root_certificates=root_certificates, key=key, port=port
