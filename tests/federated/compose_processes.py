@@ -200,12 +200,15 @@ class Machine:
         if source not in (self.file.get("volumes") or {}):
             raise Wrong(f"{source} is no volume")
         path = self.scratch / "volumes" / source
-        if not path.exists():  # a new volume begins with what the image has there
+        if (
+            not path.exists()
+        ):  # a new volume begins with what the image has there, and else belongs to root
             path.mkdir(parents=True)
-            for image in self.images.values():
-                for each in image.folders:
-                    if each.startswith(f"{target}/"):
-                        (path / each[len(target) + 1 :]).mkdir(exist_ok=True)
+            folders = [each for image in self.images.values() for each in image.folders]
+            for each in folders:
+                if each.startswith(f"{target}/"):
+                    (path / each[len(target) + 1 :]).mkdir(exist_ok=True)
+            path.chmod(0o755 if target in folders else 0o555)
         return (str(path), target, *mode)
 
     def _secret(self, given):
