@@ -106,7 +106,9 @@ class Machine:
         self.scratch.mkdir()
         self.hosts, self.running, self.failed = hosts or {}, {}, []
         loaded = yaml.safe_load((folder / "compose.yaml").read_text("utf-8"))
-        self.file = interpolate(loaded, variables or {})
+        given = (folder / ".env").read_text("utf-8") if (folder / ".env").is_file() else ""
+        settings = dict(line.split("=", 1) for line in given.splitlines())
+        self.file = interpolate(loaded, settings | (variables or {}))
         self.services = self.file["services"]
         for name, service in self.services.items():
             if unknown := service.keys() - KNOWN:

@@ -40,7 +40,9 @@ pytestmark = [
 def study(tmp_path, monkeypatch):
     """A new study of two sites with few rounds, and its keys."""
     monkeypatch.chdir(tmp_path)
-    assert main(["federated", "new", "study", "--site", "a", "--site", "b"]) == 0
+    image = f"python:3.12-slim@sha256:{64 * '0'}"
+    new = ["federated", "new", "study", "--base-image", image]
+    assert main([*new, "--site", "a", "--site", "b"]) == 0
     folder = tmp_path / "study"
     monkeypatch.chdir(folder)
     assert main(["federated", "keys", "--address", "study.example.org"]) == 0
@@ -106,6 +108,7 @@ def test_containers_lead_to_a_posterior_and_stop(study, how):
         ("trial", "Dockerfile", "/state/flower /sockets", "/state/flower", "guard-a ended with"),
         ("sites", "sites/a/compose.yaml", "=/keys/ca.crt", "=/keys/server.crt", "node ended with"),
         ("sites", "compose.yaml", "    ports:", "    x-ports:", "unknown settings"),
+        ("trial", ".env", "BASE_IMAGE", "IMAGE", "BASE_IMAGE is not set"),
     ],
 )
 def test_what_is_wrong_in_a_compose_file_is_found(study, how, file, before, after, found):

@@ -101,9 +101,14 @@ def server_app(study: "Study[Target]", *, pinned: bool = True) -> ServerApp:
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Grid, context: Context) -> None:
+        from tacit.federated.deploy import study_checks
         from tacit.federated.flower_grid import serve
 
         _log_progress()
+        for name, found, fine in study_checks(study):
+            if not fine:
+                raise InvalidArgument(f"{name}: {found}")
+            _LOG.info("%s: %s", name, found)
         settings = context.run_config
         nodes = parse_nodes(str(settings.get("nodes", "")))
         unnamed = [name for name in study.sites if name not in nodes]
