@@ -4,7 +4,6 @@ import datetime as dt
 import gzip
 import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import openpyxl
@@ -321,24 +320,6 @@ def test_what_the_check_advises_is_read(messy):
     assert check.columns["SBP"].outside == 1
     rows = MESSY.encode(messy)
     assert len(rows.columns["SBP"]) == check.complete
-
-
-def test_the_example_of_the_page(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "reference/schema.md").read_text()
-    table, shown = (
-        page.split(f"<!-- checked {part} -->\n```\n")[1].split("```")[0]
-        for part in ("table", "output")
-    )
-    (tmp_path / "visits.csv").write_text(table)
-    schema = Schema(
-        {
-            "SBP": Number(60, 250),
-            "weight": Number(30, 200),
-            "ward": Category(["medical", "surgical"], ignore_case=True),
-            "died": Binary(),
-        }
-    )
-    assert str(schema.check(tmp_path / "visits.csv")) == shown.strip()
 
 
 def test_a_check_is_marked_and_leaves_no_trace(messy, tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """Checking a fitted model against the rows: private posterior predictive checks, for one charge.
 
-`check` has the steps of a fit. What is asked follows from the posterior and the schema, which are public; the ledger is
+`check` has the steps of a fit. What is computed follows from the posterior and the schema, which are public; the ledger is
 charged before anything is computed from rows.
 """
 
@@ -137,7 +137,7 @@ class CheckPlan:
         names: The columns that are read.
         predictors: The columns that the outcome depends on in the model.
         is_number: For each column that is checked by, whether it is a number.
-        release: What is asked of the rows.
+        release: What is computed from the rows.
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
         size: The declared number of units, or None.
@@ -360,7 +360,7 @@ def _build_release(
     schema: Schema,
     columns: tuple[BinnedColumn, ...],
 ) -> CheckRelease:
-    """What is asked, as the posterior and simulated rows say. Public."""
+    """What is computed, which follows from the posterior and simulated rows. Public."""
     theta, covariance = posterior_normal(post, model)
     values, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(values, 0.0))).T

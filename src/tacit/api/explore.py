@@ -40,7 +40,7 @@ Counted = Literal["people", "rows"]
 _EXAMPLE_SIZE = 1000
 _LEVEL = 0.9
 _PUBLIC = (
-    "the tables that were asked for, and the bins of numbers",
+    "the tables that were requested, and the bins of numbers",
     "column names, types and shapes",
     "bounds and levels of the schema",
 )
@@ -135,7 +135,7 @@ class LookPlan:
     Attributes:
         schema: The schema.
         tables: The tables.
-        release: What is asked of the rows.
+        release: What is computed from the rows.
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
         size: The declared number of units, or None.
@@ -282,7 +282,7 @@ def build_release(
     bins: Mapping[str, int | Sequence[float]] | None,
     count: str | None,
 ) -> TableRelease:
-    """What is asked of rows with a schema, for these tables and bins."""
+    """What is computed from rows with a schema, for these tables and bins."""
     if count is not None:
         _validate.choice("count", count, ("people", "rows"))
     if count == "people" and schema.person is None:

@@ -73,7 +73,7 @@ def fit_federated(
     """Fits one model to the data of several sites, each within its own budget.
 
     All sites run in this process, for studies and tests. A deployment over a network uses the same
-    clients and server; see `tacit.federated_study` and docs/guides/sites.md.
+    clients and server; see `tacit.federated_study`, and "Federated fits" in the documentation.
 
     Args:
         model: A model as for `tacit.plan`. Models of `tacit.conjugate` are fitted by their natural
@@ -180,7 +180,7 @@ def method_and_target(
 
 
 def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScoring | Partitioned:
-    """What fits a model if nothing is asked for."""
+    """The method that fits a model by default."""
     if isinstance(model, ConjugateTarget) or isinstance(model.source, Conjugate):
         return Partitioned()
     return PooledScoring() if Scoring.can_fit(model) else Partitioned()
@@ -318,7 +318,7 @@ def federated_study(
     """Defines a federated study for a real deployment.
 
     The server and each site keep their own copy of the file that calls this function. See
-    docs/guides/sites.md.
+    "Federated fits" in the documentation.
 
     Args:
         model: The model, as for `tacit.fit_federated`.

@@ -86,7 +86,7 @@ class Look:
 
     Attributes:
         schema: The schema of the data.
-        tables: The tables that were asked for.
+        tables: The tables that were requested.
         by: The column that tables were grouped by, or None.
         estimates: What was released, and how numbers are computed from it.
         privacy: The privacy statement.
@@ -116,7 +116,7 @@ class Look:
 
     @property
     def release(self) -> TableRelease:
-        """What was asked."""
+        """The release that was requested."""
         return self.estimates.release
 
     @property
@@ -169,7 +169,7 @@ class Look:
 
         Args:
             name: The column.
-            by: A column, or several, to group by; a table of them with ``name`` must have been asked for.
+            by: A column, or several, to group by; a table of them with ``name`` must have been requested.
 
         Returns:
             An `Estimate`, or with ``by`` a data frame of value, lower and upper.
@@ -279,7 +279,7 @@ class Look:
         """What was released, as a scenario for `tacit.forecast` and `tacit.plan`.
 
         Numbers are described by twenty equally likely values, levels by their shares, and pairs of ordered columns
-        whose table was asked for by a correlation, if its interval excludes zero. It is all released, so it costs nothing more.
+        whose table was requested by a correlation, if its interval excludes zero. It is all released, so it costs nothing more.
         """
         columns = {each.name: self._distribution(each) for each in self.release.columns}
         people = self.release.rows_per_unit > 1
@@ -540,11 +540,11 @@ class Look:
         for name in names:
             if name not in known:
                 raise InvalidArgument(
-                    f"{name!r} was not asked for; the columns of this look are {', '.join(sorted(known))}."
+                    f"{name!r} was not requested; the columns of this look are {', '.join(sorted(known))}."
                 )
         if sorted_table(names) not in self.release.parts:
             raise InvalidArgument(
-                f"No table of {', '.join(names)} was asked for; those that were are {self.described_tables}."
+                f"No table of {', '.join(names)} was requested; the requested tables are {self.described_tables}."
             )
         return names
 
@@ -564,7 +564,7 @@ class Look:
         return groups
 
     def _has_means(self, name: str, groups: Table) -> bool:
-        """Whether parts of bins were asked for in these groups."""
+        """Whether parts of bins were requested in these groups."""
         asked = dict(self.release.asked(sorted_table((name, *groups))))
         return not self.release.column(name).is_number or asked[name] >= PARTS
 

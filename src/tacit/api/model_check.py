@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tacit.api.check import CheckPlan
 
 HTML_FILE, JSON_FILE = "check.html", "check.json"
-# Tests are two-sided at 5% in all; a misfit is said to be seen if it is found four times in five.
+# Tests are two-sided at 5% in all; a misfit counts as detectable if it is found four times in five.
 _LEVEL, _POWER = 0.05, 0.8
 _BAND = float(ndtri(0.95))
 # By how much the second Legendre polynomial's mean rises with the relative standard deviation of a normal outcome, and the
@@ -205,7 +205,7 @@ class ModelCheck:
             return f"a missing predictor: {name}"
         if self.is_number[name]:
             return f"curvature in {name}, or a wrong link"
-        return f"levels of {name} that the model does not tell apart"
+        return f"levels of {name} that the model does not distinguish"
 
     def _misfit_of_shape(self) -> str:
         """What is wrong with the distribution of outcomes within what is predicted for them."""

@@ -1,6 +1,6 @@
 """Charged releases that are one noisy sum: what exploring, checking and scoring have in common.
 
-A release has the steps of a fit: everything that can be wrong is found first, then the ledger is charged, then the gate is asked.
+A release has the steps of a fit: everything that can be wrong is found first, then the ledger is charged, then the gate computes the noisy sum.
 """
 
 from dataclasses import replace
@@ -48,7 +48,7 @@ def run_release(
 
     Args:
         release: The question.
-        rows: The rows that are asked.
+        rows: The rows that it is computed from.
         mechanism: The noisy sum, as it is charged.
         budget: The budget that was requested.
         schema: The schema of the rows, if they have one.

@@ -109,7 +109,7 @@ def read_files(
         The rows, each file a part.
 
     Raises:
-        InvalidArgument: If a file cannot be read, or people could lie in several files.
+        InvalidArgument: If a file cannot be read, or rows of one person could be in several files.
     """
     if not paths or not all(isinstance(each, str | os.PathLike) for each in paths):
         raise InvalidArgument("A list of data must hold the paths of files.")
@@ -148,8 +148,8 @@ def _assigned_shards(
     for path, assignment in assignments.items():
         if assignment is None or assignment.person != person:
             raise InvalidArgument(
-                f"Rows of one person could lie in several files, as {path} was not written by tacit shard "
-                f"for {person!r}. Deal the people first: tacit shard FILES --person {person} --into N."
+                f"Rows of one person could be in several files, as {path} was not written by tacit shard "
+                f"for {person!r}. Divide the people first: tacit shard FILES --person {person} --into N."
             )
     held = {
         assignment.index: (path, assignment)

@@ -147,7 +147,7 @@ class ScorePlan:
         title: What is scored.
         schema: The schema.
         names: The columns that are read.
-        release: What is asked of the rows.
+        release: What is computed from the rows.
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
     """
@@ -628,7 +628,7 @@ def plan_compare(
         raise InvalidArgument(f"compare takes from 2 to {_MOST_MODELS} models; got {len(named)}.")
     share = _validate.rate("train", train)
     if share == 1:
-        raise InvalidArgument("train must be below 1: somebody must be left to score.")
+        raise InvalidArgument("train must be below 1: some rows must remain to be scored.")
     chosen = choose_budget(budget, epsilon, delta)
     given = [_model_and_method(each, schema) for each in named.values()]
     declared = given[0][1]
@@ -847,7 +847,7 @@ class Comparison:
 
     @property
     def finding(self) -> str:
-        """Which model predicts best, in a sentence, or that they cannot be told apart."""
+        """Which model predicts best, in a sentence, or that they cannot be distinguished."""
         if not self.sums.is_enough:
             return "There are too few held-out rows for the noise of this budget to tell anything."
         names = list(self.posteriors)
@@ -857,7 +857,7 @@ class Comparison:
         if low > 0:
             return f"{names[best]} predicts best: by {less.mean:.3g} per row over {names[second]} (90% interval {low:.3g} to {high:.3g})."
         return (
-            f"{names[best]} and {names[second]} cannot be told apart: their log densities differ by {less.mean:.3g} per row "
+            f"{names[best]} and {names[second]} cannot be distinguished: their log densities differ by {less.mean:.3g} per row "
             f"(90% interval {low:.3g} to {high:.3g})."
         )
 

@@ -170,7 +170,7 @@ def check(
         Path, typer.Argument(help="Settings of a site, site.toml; at the server, study.py.")
     ],
 ) -> None:
-    """Show what a site or the server has agreed to, and try a round on a made-up row.
+    """Show what a site or the server has agreed to, and try a round on a simulated row.
 
     Compare the digest with the other sites and the server. Nothing is charged.
     """

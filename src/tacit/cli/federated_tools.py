@@ -25,7 +25,7 @@ def run_checks(path: Path) -> list[CheckLine]:
         path: The settings of a site (``site.toml``), or the file of a study at the server.
 
     Returns:
-        The lines. Nothing is charged, and of the rows only whether they can be read is told.
+        The lines. Nothing is charged, and of the rows it only says whether they can be read.
     """
     if path.suffix != ".toml":
         return list(study_checks(load_study(path)))

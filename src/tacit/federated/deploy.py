@@ -97,7 +97,7 @@ class Study(Generic[T]):
         sites: Names of the sites.
         budget: The budget of every site.
         read: Reads the rows of a site from its data file.
-        example: Made-up rows with the same columns, to know the unit of privacy before data are read.
+        example: Simulated rows with the same columns, to know the unit of privacy before data are read.
         finish: Is called with the server at the end of the run, and the path of the result.
         seed: Makes the run reproducible, and not private.
         schema: The public facts about columns, as text; all sites must have the same.
@@ -122,7 +122,7 @@ class Study(Generic[T]):
         if not isinstance(self.budget, Budget) or isinstance(self.method.scheme, WithoutPrivacy):
             raise InvalidArgument(
                 "A study with real sites needs a budget and a private scheme. For comparisons without "
-                "privacy use tacit.fit_federated on made-up data."
+                "privacy use tacit.fit_federated on simulated data."
             )
         if self.masked and len(self.sites) > MAX_MASKED_SITES:
             raise InvalidArgument(
@@ -303,7 +303,7 @@ def study_checks(study: Study[Target]) -> Iterator[CheckLine]:
 
 
 def site_checks(site: OpenSite) -> Iterator[CheckLine]:
-    """The lines of a check of a site that is open. Of the rows only whether they can be read is told."""
+    """The lines of a check of a site that is open. Of the rows it only says whether they can be read."""
     yield from _agreement_lines(site.study)
     yield from _ledger_lines(site.settings, site.study)
     yield from _mask_key_lines(site.settings, site.study)
@@ -351,7 +351,7 @@ def _data_line(site: OpenSite) -> CheckLine:
 
 
 def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
-    """A round on a made-up row, with the noise of the study, and without a ledger."""
+    """A round on a simulated row, with the noise of the study, and without a ledger."""
     try:
         server = study.server()
         task = server.tasks(study.sites)[name]
@@ -366,9 +366,9 @@ def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
         )
         reply = site.answer(task)
     except TacitError as error:
-        yield "a round on a made-up row", str(error), False
+        yield "a round on a simulated row", str(error), False
         return
-    yield "a round on a made-up row", f"an answer of {len(reply.change):,} numbers", True
+    yield "a round on a simulated row", f"an answer of {len(reply.change):,} numbers", True
 
 
 # Where JAX stores compiled programs is one setting of the whole process.

@@ -256,7 +256,7 @@ class PooledServer(Server):
 
     @property
     def query(self) -> Vector:
-        """What all sites are asked for."""
+        """What all sites are to compute."""
         return self._query
 
     @property
@@ -342,7 +342,7 @@ class PooledServer(Server):
         return [_scaled_sum(moved, 1 / len(moved), 1.0)] if moved else []
 
     def _is_possible_sum(self, values: Vector, sites: frozenset[str]) -> bool:
-        """Whether this can be a noisy sum over as many units as these sites have said to have.
+        """Whether this can be a noisy sum over as many units as these sites have reported.
 
         The first round counts units, and a unit's vector is no longer than one. This bounds what a site
         that sends anything else can do.
@@ -368,7 +368,7 @@ class PooledServer(Server):
     def influence(self) -> dict[str, float]:
         """How far the posterior would move without each site, in its standard deviations.
 
-        Of several parameters it is the one that moves most. Masked answers cannot be told apart.
+        Of several parameters it is the one that moves most. Masked answers cannot be separated.
         """
         late = self.finished[1 + self.num_early :]
         there = [name for name in self.sites if any(name in each.answers for each in late)]
@@ -542,12 +542,12 @@ _MIN_MASKED_SITES = 2
 class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
     """Private Fisher scoring over several sites, the default federated method.
 
-    In every round all sites are asked for the noisy sum of what their rows add at the same place, in the
+    In every round all sites release the noisy sum of what their rows add at the same place, in the
     metric of what was learned so far. The server adds the sums up, which makes them sums over all rows.
     What it asks for next, and the posterior, follow from them as in `tacit.Scoring`. Intervals include the
     noise. Nothing needs tuning, and how rows are spread over sites does not matter.
 
-    The model must be able to draw its outcomes, and have at most 400 unconstrained numbers. All settings
+    The model must be able to draw its outcomes, and have at most 400 unconstrained parameters. All settings
     are public and the same at all sites.
 
     Args:

@@ -60,7 +60,7 @@ class HeldOutScore:
         return math.hypot(self.noise_sd, self.rows_sd)
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """An interval that contains noise and sampling; infinite if nothing can be told."""
+        """An interval that contains noise and sampling; infinite if there are too few rows."""
         if self.mean is None:
             return -math.inf, math.inf
         half = float(ndtri((1 + level) / 2)) * self.sd
@@ -291,7 +291,7 @@ class ScoreSums:
     """What a release of scores found, and what follows.
 
     Args:
-        release: What was asked.
+        release: What was computed from the rows.
         count: The number of units, noisy.
         numbers: The sums of the units' numbers.
         products: The sums of their products.

@@ -387,7 +387,7 @@ def _accepted(level: float) -> tuple[Floats, Floats, Floats, float]:
 def ratio_intervals(found: Ratios, low: float, high: float, level: float) -> Intervals:
     """Intervals of ratios between two bounds, by Fieller's theorem; near a bound as wide as those of counts are near zero.
 
-    Where a denominator cannot be told from zero, the interval is all that lies between the bounds.
+    Where the interval of a denominator contains zero, the interval is all values between the bounds.
     """
     above, below = found.above, found.below
 

@@ -181,7 +181,7 @@ def _write_file(path: Path, template: str, values: Mapping[str, str]) -> None:
 
 
 def _write_data(path: Path, number: int) -> None:
-    """Writes made-up rows, so that the project can be tried out."""
+    """Writes simulated rows, so that the project can be tried out."""
     rng = np.random.default_rng(number)
     age, dose = rng.integers(18, 100, _EXAMPLE_ROWS), rng.uniform(0, 50, _EXAMPLE_ROWS).round(1)
     logit = -0.5 + (age - 59) / 41 - (dose - 25) / 25
