@@ -110,7 +110,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turns links to files of the repository into links to their pages, or into plain text."""
+    """Turns links to files of the repository into links to their pages, or into plain text.
+
+    And shows a bar in the code of a table's cell as it is.
+    """
+    # A bar in a cell of a table, which GitHub wants escaped and Python-Markdown does not.
+    markdown = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), markdown)
     uri = page.file.src_uri
     sources = {name: source for source, name in PAGES.items()}
     source = sources.get(uri, f"docs/{uri}")
