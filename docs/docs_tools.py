@@ -151,12 +151,17 @@ def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
     content = re.sub(_EMPTY_BLOCK, "", content)
     if uri.endswith(".py"):
         content = _without_loading_scripts(content)
-        content = re.sub(r'href="(?!\w+:)([^"]+)"', _page_link(page, files), content)
-    if uri.startswith("reference/python/"):
-        link = _page_link(page, files, folder="")
         content = re.sub(
-            r"\bdocs/([\w/]+\.(?:md|py)(?:#[\w-]+)?)",
-            lambda match: f"<a {link(match)}>{_page_title(match[1])}</a>",
+            r'href="(?!\w+:|#)([^"]+)"',
+            lambda match: (
+                f'href="{_address(posixpath.join(posixpath.dirname(uri), match[1]), page, files)}"'
+            ),
+            content,
+        )
+    if uri.startswith("reference/python/"):
+        content = re.sub(
+            r'"([A-Z][\w ]+)" in the\s+documentation',
+            lambda match: f'<a href="{_address(titles()[match[1]], page, files)}">{match[1]}</a>',
             content,
         )
         content = re.sub(r"(?<!<b>)<code>([\w.]+)</code>", _object_link, content)
@@ -171,28 +176,19 @@ def _without_loading_scripts(content: str) -> str:
     return content.replace('<script src=""> </script>', "")
 
 
-def _page_link(page: Any, files: Any, folder: str | None = None) -> Any:
-    """A replacement of links to sources by links to pages. `scripts/docs.py` finds what stays broken."""
-    folder = posixpath.dirname(page.file.src_uri) if folder is None else folder
-
-    def replace(match: re.Match[str]) -> str:
-        path, hash_sign, anchor = match[1].partition("#")
-        target = files.get_file_from_path(posixpath.normpath(posixpath.join(folder, path)))
-        if not path or target is None:
-            return f'href="{match[1]}"'
-        return f'href="{target.url_relative_to(page.file)}{hash_sign}{anchor}"'
-
-    return replace
+def _address(target: str, page: Any, files: Any) -> str:
+    """The address of a page by its path in `docs/`. `scripts/docs.py` finds what stays broken."""
+    path, hash_sign, anchor = target.partition("#")
+    found = files.get_file_from_path(posixpath.normpath(path))
+    return f"{found.url_relative_to(page.file)}{hash_sign}{anchor}" if found else target
 
 
-def _page_title(target: str) -> str:
-    path, _, anchor = target.partition("#")
-    source = {page: name for name, page in PAGES.items()}.get(path, f"docs/{path}")
-    found = re.search(
-        r"^(?:# %% \[markdown\]\n)?#+ (.+)", (ROOT / source).read_text("utf-8"), re.MULTILINE
-    )
-    title = found[1].removeprefix("# ") if found else path
-    return f"{title}, {anchor.replace('-', ' ')}" if anchor else title
+@functools.cache
+def titles() -> dict[str, str]:
+    """The pages by their titles in the navigation; of equal titles the first counts."""
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    found = re.findall(r"^ +- ([^:\n]+): (\S+\.(?:md|py))$", text, re.MULTILINE)
+    return dict(reversed(found))
 
 
 @functools.cache
