@@ -69,7 +69,12 @@ def simulated_units(
 
 def dummy_rows(model: UnitModel, schema: Schema, units: int) -> Rows:
     """Simulated rows of the shapes that the data will have."""
-    columns = schema.dummy_rows(units, names=model_columns(model, schema))
+    return example_rows(schema, model_columns(model, schema), units)
+
+
+def example_rows(schema: Schema, names: Sequence[str], units: int = 1) -> Rows:
+    """Simulated rows of some columns, of the shapes that the data will have."""
+    columns = schema.dummy_rows(units, names=names)
     if schema.most_rows is None:
         return Rows(columns)
     return Rows.by_person(columns, np.arange(units), schema.most_rows)

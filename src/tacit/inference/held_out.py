@@ -166,15 +166,16 @@ class ScoreRelease:
 
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
-        check(self._step, self.question(), no_inputs(0, 1)[0], gate)
+        check(self.step, self.question(), no_inputs(0, 1)[0], gate)
 
     def run(self, gate: Gate) -> Floats:
         """The sums with their noise, from what the gate releases."""
-        _, released = run(gate, self._step, self.question(), no_inputs)
+        _, released = run(gate, self.step, self.question(), no_inputs)
         return np.asarray(released[0], np.float64)
 
     @property
-    def _step(self) -> Step:
+    def step(self) -> Step:
+        """The step that releases the sums."""
         return _score_step(self.models, self.measure)
 
     def found(self, released: Floats, noise: float) -> "ScoreSums":

@@ -394,7 +394,7 @@ _NO_SAMPLER = (
     "Exact samplers: GridSampler for up to about three parameters, with a claim that bounds the likelihood "
     "(BoundedLikelihood or LipschitzLikelihood); ConjugateSampler for one parameter that depends on the sum "
     "of one column; LogisticRejection for logistic regression. ChainSampler takes any model, with a claim, "
-    "and needs a reason why its draws may be treated as exact. All are in tacit.methods; see 'One posterior sample' in the documentation."
+    "and needs a reason why its draws may be treated as exact. All are in tacit.methods; see 'Methods' in the documentation."
 )
 _ONE_DRAW_MESSAGE = "One draw shows where the posterior is, but not how wide it is."
 

@@ -28,6 +28,7 @@ from tacit.inference.method import no_inputs
 from tacit.models.base import Row
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.trace import Step
 
 MISSING_LABEL: Final = "missing"
 # The names of the columns of a table, or of a margin of it.
@@ -464,6 +465,11 @@ class TableRelease:
             {self.asked(p): jnp.asarray(w, jnp.float32) for p, w in self.weights.items()},
             jnp.float32(self.rows_per_unit if self.count_rows else 0),
         )
+
+    @property
+    def step(self) -> Step:
+        """The step that releases the sum."""
+        return _step
 
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
