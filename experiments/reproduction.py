@@ -137,7 +137,7 @@ def write_results(out: Path, page: Path, experiments: Sequence[Experiment]) -> N
         "Written by `tacit reproduce --all`; `tacit reproduce --list` names the experiments. Each figure has",
         "the paper's own setting, what the paper reports where that is known, and, where methods are compared, what `tacit.fit`'s default",
         "(private Fisher scoring) achieves at the same epsilon. Runs are seeded and give the same numbers again with the same versions; the data are public.",
-        "[docs/evidence/papers.md](../docs/papers.md) goes from the papers to Tacit's calls.",
+        "[docs/evidence/papers.md](../docs/evidence/papers.md) goes from the papers to Tacit's calls.",
         "",
         *RULES,
     ]

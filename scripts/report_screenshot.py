@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-_QUIET = [
+QUIET = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -42,7 +42,7 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as profile:
         command = [
-            *(browser, *_QUIET, f"--user-data-dir={profile}"),
+            *(browser, *QUIET, f"--user-data-dir={profile}"),
             f"--window-size={asked.width},{asked.height}",
             *(f"--screenshot={asked.picture.resolve()}", asked.page.resolve().as_uri()),
         ]

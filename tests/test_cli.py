@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import docs_tools
 import pytest
 
 from tacit.accounting import PLD, events
@@ -194,9 +195,15 @@ def test_help_lines_are_those_of_the_commands(command, capsys):
 
 def test_the_page_of_the_command_line_has_every_command():
     page = (Path(__file__).parents[1] / "docs" / "reference/command_line.md").read_text("utf-8")
-    assert set(re.findall(r"^\| `tacit (\w+)", page, re.MULTILINE)) == {
-        each.name for each in COMMANDS
-    }
+    assert "print(command_line())" in page
+    generated = docs_tools.command_line()
+    headings = re.findall(r"^## tacit (\w+)$", generated, re.MULTILINE)
+    assert headings == [each.name for each in COMMANDS]
+    for option in ("- `--epsilon FLOAT`: ", "### tacit ledger new\n"):
+        assert option in generated
+    introduction = page.partition("## Order")[0].partition("**Rows")[2]
+    for name in re.findall(r"`([a-z]+)(?: [a-z]+)?(?: --rows)?`", introduction):
+        assert name in headings
 
 
 def test_listing_commands_loads_none(capsys):

@@ -21,6 +21,6 @@ The stub ``__init__.pyi`` lists the names. Each is imported when it is first use
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

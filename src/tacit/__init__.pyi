@@ -9,6 +9,7 @@ from .api.check import check as check
 from .api.explore import explore as explore
 from .api.federated import federated_study as federated_study
 from .api.federated import fit_federated as fit_federated
+from .api.federated_release import release_federated as release_federated
 from .api.fit import fit as fit
 from .api.fit import fit_without_privacy as fit_without_privacy
 from .api.forecast import forecast as forecast

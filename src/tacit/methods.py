@@ -1,7 +1,7 @@
 """Inference methods and their parts: guides, proposals, samplers and claims.
 
-`Scoring` and `Variational` fit most models, and `tacit.fit` chooses between them by default. See
-docs/reference/methods.md for what each method releases and which models it takes.
+`Scoring` and `Variational` fit most models, and `tacit.fit` chooses between them by default. "Methods"
+in the documentation says what each method releases and which models it takes.
 
 The names here that are not methods are arguments of methods:
 

@@ -115,7 +115,7 @@ def test_files_that_are_not_one_deal_are_refused(dealt, tmp_path):
     with pytest.raises(InvalidArgument, match="each once"):
         units([*shards[:3], rewritten])
     table.to_parquet(tmp_path / "plain.parquet")
-    with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Deal"):
+    with pytest.raises(InvalidArgument, match=r"not written by tacit shard for 'who'\. Divide"):
         units([tmp_path / "plain.parquet"])
     other = write_shards([shards[0]], 4, tmp_path / "other", "who")
     with pytest.raises(InvalidArgument, match="one call of tacit shard"):
@@ -153,7 +153,7 @@ def test_a_changed_header_is_refused(dealt, tmp_path):
     for changes in (*(note | change for change in changed), older):
         damaged = table.replace_schema_metadata({HEADER_KEY: json.dumps(changes)})
         parquet.write_table(damaged, tmp_path / "damaged.parquet")
-        with pytest.raises(InvalidArgument, match="deal the rows again"):
+        with pytest.raises(InvalidArgument, match="write the files again"):
             read_shard_assignment(tmp_path / "damaged.parquet")
 
 

@@ -64,7 +64,7 @@ def test_a_site_that_nobody_asked_has_spent_nothing(tmp_path, capsys):
     assert main(["federated", "status", str(files["north"].parent)]) == 0
     said = capsys.readouterr().out
     assert "epsilon 20, delta 1e-5 (add-remove) left of epsilon 20" in said
-    assert "No run has asked yet." in said
+    assert "No run has started yet." in said
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_an_answer_that_was_masked_for_all_sites_is_not_masked_for_fewer():
             sites["north"].mask(again, fewer, values, ABOUT)
     fewer = [sites[name].offer(Session("r", 2)) for name in ("north", "south")]
     sites["north"].mask(Session("r", 2), fewer, values, ABOUT)
-    with pytest.raises(InvalidArgument, match="expects 2 to 3 sites in a round and was told of 1"):
+    with pytest.raises(InvalidArgument, match="expects 2 to 3 sites in a round, but there are 1"):
         sites["south"].mask(Session("r", 2), fewer[1:], values, ABOUT)
 
 

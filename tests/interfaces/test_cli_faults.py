@@ -200,7 +200,7 @@ FAULTS = [
     faulty("a config that is not there", "cannot be read", "--config", "study.yaml"),
     faulty(
         "a config with an unknown option",
-        "'epsilonn', which is no option",
+        "'epsilonn', which is not an option",
         *("--config", "study.yaml"),
         files={"study.yaml": "epsilonn: 1"}.items(),
     ),

@@ -286,7 +286,7 @@ def test_refusals_charge_nothing(settings, words, ledger):
 
 def test_questions_that_were_not_asked_are_refused(look):
     for ask, words in (
-        (lambda: look["sex"], "was not asked for"),
+        (lambda: look["sex"], "was not requested"),
         (lambda: look["age", "ill"], "No table of age, ill"),
         (lambda: look.mean("ward"), "has levels"),
         (lambda: look.quantiles("ward"), "has levels"),

@@ -578,7 +578,7 @@ def test_an_interval_without_a_word_is_that_of_the_mean(typed, monkeypatch):
     from tacit.cli import main as command
 
     seen = []
-    monkeypatch.setattr(command, "_make_app", lambda _: lambda args, **__: seen.extend(args))
+    monkeypatch.setattr(command, "make_app", lambda _: lambda args, **__: seen.extend(args))
     assert command.main(["predict", "run", "new.csv", *typed]) == 0
     assert seen == ["predict", "run", "new.csv", "--interval=mean", *typed[1:]]
     seen.clear()

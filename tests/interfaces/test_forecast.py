@@ -111,7 +111,7 @@ def test_what_is_said_follows_from_the_numbers(forecast):
     assert forecast.to_pandas().loc[("x", 3.0), "width"] == line.width
     text = str(forecast)
     assert "No data has been read and nothing charged." in text
-    assert "held the truth" in text
+    assert "contained the true value" in text
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_a_hopeless_budget_is_called_so_and_a_good_one_is_not(small, forecast):
 def test_intervals_that_seldom_hold_the_truth_are_warned_of(forecast, held, included, warned):
     lines = tuple(line._replace(coverage=held) for line in forecast.lines)
     told = replace(forecast, lines=lines, noise_included=(included, included))
-    assert any("held the truth" in each for each in told.warnings(1)) == warned
+    assert any("contained the true value" in each for each in told.warnings(1)) == warned
     assert forecast.noise_included == (True, True)
 
 

@@ -53,7 +53,7 @@ def test_says_what_it_does_and_costs():
     plan = tacit.plan(model, SCHEMA, budget=BUDGET)
     text = plan.details()
     for words in (
-        "Private Fisher scoring for 5 unconstrained numbers; intervals include the noise.",
+        "Private Fisher scoring for 5 unconstrained parameters; intervals include the noise.",
         "rows tell little more than the prior at this budget",
         "29 steps, each on all rows",
         "epsilon 1 at delta 1e-6, add-remove (requested)",

@@ -160,7 +160,7 @@ def test_a_check_says_what_is_in_order_and_charges_nothing(tmp_path, capsys):
     capsys.readouterr()
     assert main(["federated", "check", str(settings)]) == 0
     at_site = capsys.readouterr().out
-    assert "ok  a round on a made-up row: an answer of 18 numbers" in at_site
+    assert "ok  a round on a simulated row: an answer of 18 numbers" in at_site
     assert not Ledger(folder / "sites" / "a" / "budget.db").charges
 
 

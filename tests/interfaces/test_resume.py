@@ -502,7 +502,9 @@ def test_a_fit_that_fails_after_the_charge_says_how_to_go_on(tmp_path, monkeypat
 
     ledger = new_ledger(tmp_path)
     monkeypatch.setattr("tacit.privacy.gate.BlockRunner.run", fails)
-    with pytest.raises(Unsaved, match=r"was charged and then failed: No. To go on without another"):
+    with pytest.raises(
+        Unsaved, match=r"was charged and then failed: No. To continue without another"
+    ):
         fitted(run=tmp_path / "run", ledger=ledger)
 
 

@@ -266,7 +266,7 @@ def test_a_stop_that_cannot_be_recorded_stays_charged_in_full(tmp_path, monkeypa
         patch.setattr(ledgers.Ledger, "finish", locked)
         with pytest.raises(LedgerError, match=r"stays charged in full: l\.db is locked"):
             tacit.fit(PLAN, UNREADABLE, ledger=ledger)
-        with pytest.raises(Unsaved, match=r"charged and then failed: l\.db is locked.*To go on"):
+        with pytest.raises(Unsaved, match=r"charged and then failed: l\.db is locked.*To continue"):
             tacit.fit(PLAN, UNREADABLE, ledger=ledger, run=run)
     assert [each.stopped for each in ledger.charges] == [False, False]
     stopped(ledger=ledger, run=run)

@@ -395,13 +395,13 @@ def costs(
 ) -> dict[Adjacency, float | None]:
     """Epsilon at a delta under each adjacency, rounded as it is charged; None where no bound is known.
 
-    ``most`` is the epsilon that was asked for, under ``adjacency``.
+    ``most`` is the requested epsilon, under ``adjacency``.
     """
     found = PLD().epsilons(event, delta)
     return {
         name: None
         if (spent := found[name]) is None
-        # What was asked for concerns one adjacency only.
+        # The request concerns one adjacency only.
         else round_up_epsilon(spent, most if name == adjacency else None)
         for name in ADJACENCIES
     }

@@ -398,10 +398,14 @@ class Ledger:
             **less,
         )
 
-    def append_charge(self, connection: sa.Connection, charge: PendingCharge) -> None:
-        """Writes a charge within an open transaction, or raises if too little is left."""
+    def check_charge(self, connection: sa.Connection, charge: PendingCharge) -> None:
+        """Raises if too little is left for a charge."""
         budget = Budget(charge.epsilon, charge.delta, self.total.adjacency)
         self._check_left(read_past_costs(connection), budget, charge.divergence)
+
+    def append_charge(self, connection: sa.Connection, charge: PendingCharge) -> None:
+        """Writes a charge within an open transaction, or raises if too little is left."""
+        self.check_charge(connection, charge)
         number = append_line(connection, "charge", asdict(charge))
         append_line(connection, "entry", {"analyst": user_name(), **self.run_fields}, number)
 

@@ -174,7 +174,7 @@ class LedgerTerms:
 class Charge:
     """One charge of a ledger, and whose it was.
 
-    If the run stopped early, ``epsilon`` is that of what it did until then; ``event`` is what was asked for.
+    If the run stopped early, ``epsilon`` is that of what it did until then; ``event`` is what was requested.
     """
 
     time: str

@@ -1,6 +1,6 @@
-"""Dominating pairs: for one release, the two distributions that are hardest to tell apart.
+"""Dominating pairs: for one release, the two distributions that are hardest to distinguish.
 
-A pair (P, Q) dominates a release if no pair of neighbouring data sets is easier to tell apart from its output
+A pair (P, Q) dominates a release if no pair of neighbouring data sets is easier to distinguish from its output
 than P is from Q. Dominating pairs compose, also when each release is chosen after seeing the earlier ones (Zhu,
 Dong and Wang 2022, Theorem 10).
 

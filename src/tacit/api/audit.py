@@ -1,6 +1,6 @@
 """Audits: an empirical lower bound on the epsilon of a plan, compared with its claim.
 
-The plan is run many times on made-up rows, each time with or without a canary. An observer guesses
+The plan is run many times on simulated rows, each time with or without a canary. An observer guesses
 from the releases whether the canary was present, and the number of correct guesses gives a lower
 bound on epsilon. No private row is read.
 """
@@ -87,7 +87,7 @@ class Audit:
         lines = [
             f"Claim: {claim}, {self.adjacency}, for a {self.unit}.",
             f"Found: epsilon is at least {self.lower_bound:.4g}, with confidence {sure}.",
-            f"{self.runs:,} runs on made-up rows; an observer saw {self.watched}, and {counted}.",
+            f"{self.runs:,} runs on simulated rows; an observer saw {self.watched}, and {counted}.",
             f"Canary: {self.canary}.",
         ]
         if self.noise_factor != 1:
@@ -116,13 +116,13 @@ def audit(
 
     If the releases are noisy sums, or tests on all units, the observer sees every release. For
     other plans it sees only the draws. A bound below the claim does not prove the claim; see
-    docs/evidence/audits.md.
+    "Audits" in the documentation.
 
     Args:
         plan: A plan from `tacit.plan`, with a schema.
         runs: Number of runs, at least 100. By default 24,000, or 4,000 if only draws are observed.
         confidence: Confidence of the bound, from 0.5 to below 1.
-        others: Number of made-up units beside the canary.
+        others: Number of simulated units beside the canary.
         break_noise: Fraction of the charged noise to run with. A value such as 0.5 shows that an
             audit can fail.
         seed: Makes the audit reproducible.

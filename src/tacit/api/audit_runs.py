@@ -3,7 +3,7 @@
 A fair coin decides for each run which of two neighbouring data sets it has. An observer looks at what was released and
 guesses the coin, or abstains. Under (epsilon, delta) a guess is right with a probability of at most
 e^epsilon / (1 + e^epsilon), except in runs that are lost with a probability of at most delta each. More right guesses than
-that contradict the claim. Nothing is assumed about the distribution of releases; docs/evidence/audits.md has the proof.
+that contradict the claim. Nothing is assumed about the distribution of releases; "Audits" in the documentation has the proof.
 """
 
 from collections.abc import Callable, Iterator
@@ -298,9 +298,9 @@ class AuditData:
         where = "beyond the schema's bounds" if self.beyond else "within the schema's bounds"
         pair = self.counts[1] == 2
         what = (
-            f"two made-up units {where}, one in place of the other"
+            f"two simulated units {where}, one in place of the other"
             if pair
-            else (f"a made-up {unit} {where}, there or not")
+            else (f"a simulated {unit} {where}, there or not")
         )
         if self.strength is None:
             return what
@@ -357,7 +357,7 @@ def choose_canary(
     chosen, strength = _strongest_canary(products, within, replace=replace)
     if not strength > 0:
         raise InvalidArgument(
-            "No made-up row changes what is released, so that there is nothing to audit."
+            "No simulated row changes what is released, so that there is nothing to audit."
         )
     return AuditData(
         others=beside,

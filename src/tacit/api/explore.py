@@ -8,19 +8,21 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
 from tacit import _validate
 from tacit._format import clean_text, format_epsilon, format_number, text_table
+from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.look import Look
-from tacit.api.release import run_release
+from tacit.api.release import SiteStatements, release_plan
+from tacit.api.rows import example_rows
 from tacit.data.columns import Kind, Number
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -30,7 +32,7 @@ from tacit.inference.tables import CountedColumn, Table, TableRelease, sorted_ta
 from tacit.models.front_ends import SchemaLike
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
-from tacit.results.statement import UNIT_PLURALS
+from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +42,7 @@ Counted = Literal["people", "rows"]
 _EXAMPLE_SIZE = 1000
 _LEVEL = 0.9
 _PUBLIC = (
-    "the tables that were asked for, and the bins of numbers",
+    "the tables that were requested, and the bins of numbers",
     "column names, types and shapes",
     "bounds and levels of the schema",
 )
@@ -95,29 +97,7 @@ def explore(
     plan = plan_look(
         schema, tables=tables, by=by, bins=bins, count=count, epsilon=epsilon, delta=delta, budget=budget
     )  # fmt: skip
-    names = [each.name for each in plan.release.columns]
-    rows = Rows.from_encoded(
-        *_in_own_units(plan.schema, names).encode(data, names, keep_missing=True)
-    )
-    released, statement = run_release(
-        plan.release,
-        rows,
-        plan.mechanism,
-        plan.budget,
-        schema=plan.schema,
-        public=_PUBLIC,
-        assumption=_ASSUMPTION,
-        label=plan.label(label),
-        ledger=ledger,
-        seed=seed,
-    )
-    return Look(
-        schema=plan.schema,
-        tables=plan.tables,
-        by=by,
-        estimates=ReleasedTables(plan.release, released, plan.mechanism.noise_std, _LEVEL),
-        privacy=statement,
-    )
+    return release_plan(plan, data, ledger=ledger, seed=seed, label=label)
 
 
 class Width(NamedTuple):
@@ -135,10 +115,11 @@ class LookPlan:
     Attributes:
         schema: The schema.
         tables: The tables.
-        release: What is asked of the rows.
+        release: What is computed from the rows.
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
         size: The declared number of units, or None.
+        by: The column that tables are grouped by, or None.
     """
 
     schema: Schema
@@ -147,6 +128,10 @@ class LookPlan:
     budget: Budget
     mechanism: NoisySums
     size: int | None = None
+    by: str | None = None
+
+    public: ClassVar[tuple[str, ...]] = _PUBLIC
+    assumption: ClassVar[str] = _ASSUMPTION
 
     @cached_property
     def cost(self) -> Budget:
@@ -194,6 +179,42 @@ class LookPlan:
         """What a ledger's entry says of the release: its tables, and a note."""
         said = f"tables of {'; '.join(' by '.join(each) for each in self.tables)}"
         return clean_text(said if note is None else f"{said}; {note}")
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        return [each.name for each in self.release.columns]
+
+    @property
+    def identity(self) -> str:
+        """All that the question depends on beside the schema, as text."""
+        return repr(self.release)
+
+    def rows(self, data: TableLike) -> Rows:
+        """The rows of a table, as the release reads them."""
+        schema = _in_own_units(self.schema, self.names)
+        return Rows.from_encoded(*schema.encode(data, self.names, keep_missing=True))
+
+    def example(self) -> Rows:
+        """A simulated row of the same shape."""
+        return example_rows(_in_own_units(self.schema, self.names), self.names)
+
+    def found(
+        self,
+        released: Floats,
+        noise_std: float,
+        privacy: PrivacyStatement,
+        sites: SiteStatements | None = None,
+    ) -> Look:
+        """What follows from the noisy sum, with noise of this standard deviation in every number."""
+        return Look(
+            schema=self.schema,
+            tables=self.tables,
+            by=self.by,
+            estimates=ReleasedTables(self.release, released, noise_std, _LEVEL),
+            privacy=privacy,
+            sites=sites or {},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -273,6 +294,7 @@ def plan_look(
         budget=chosen,
         mechanism=release.calibrate(chosen),
         size=size,
+        by=by,
     )
 
 
@@ -282,7 +304,7 @@ def build_release(
     bins: Mapping[str, int | Sequence[float]] | None,
     count: str | None,
 ) -> TableRelease:
-    """What is asked of rows with a schema, for these tables and bins."""
+    """What is computed from rows with a schema, for these tables and bins."""
     if count is not None:
         _validate.choice("count", count, ("people", "rows"))
     if count == "people" and schema.person is None:

@@ -6,7 +6,7 @@ private score of the result on rows of a site that were not fitted.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -19,17 +19,27 @@ from tacit._format import is_watched, progress_bar
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
+from tacit.api.federated_release import (
+    SITES_HOLD_CHARGES,
+    check_site_ledgers,
+    is_plan,
+    privacy_unit,
+    release_study,
+    site_budgets,
+    site_statement,
+    spent_epsilon,
+)
 from tacit.api.plan import fit_assumptions
 from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.release import run_release
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
-from tacit.errors import BudgetError, InvalidArgument
+from tacit.errors import InvalidArgument
 from tacit.federated.deploy import Study, load_study
 from tacit.federated.journal import read_run_progress
 from tacit.federated.method import (
-    FederatedMethod,
+    FederatedFit,
     FederatedResult,
     SiteCost,
     charge_label,
@@ -37,10 +47,10 @@ from tacit.federated.method import (
 )
 from tacit.federated.pooled import PooledScoring, PooledTarget, early_rounds
 from tacit.federated.pvi import Partitioned
-from tacit.federated.schemes import WithoutPrivacy
 from tacit.federated.server import Server
 from tacit.federated.settings import SiteSettings
-from tacit.federated.targets import ConjugateTarget, Target
+from tacit.federated.sums import NoisySum, SumTarget
+from tacit.federated.targets import ConjugateTarget, FitTarget, Target
 from tacit.inference.held_out import HeldOutScore, ScoreRange, ScoreRelease, gaussian_draws
 from tacit.inference.scoring import Scoring
 from tacit.models.base import UnitModel
@@ -50,8 +60,15 @@ from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.results.contents import SiteContribution
 from tacit.results.posterior import FederatedPosterior, Posterior
-from tacit.results.statement import NO_LEDGER, PrivacyStatement
+from tacit.results.statement import NO_LEDGER
 from tacit.results.summary import to_table_units
+
+_PUBLIC = (
+    "the model and its prior",
+    "column names, types and shapes",
+    "every setting of the method",
+    "which sites take part",
+)
 
 
 def fit_federated(
@@ -73,7 +90,7 @@ def fit_federated(
     """Fits one model to the data of several sites, each within its own budget.
 
     All sites run in this process, for studies and tests. A deployment over a network uses the same
-    clients and server; see `tacit.federated_study` and docs/guides/sites.md.
+    clients and server; see `tacit.federated_study`, and "Several sites" in the documentation.
 
     Args:
         model: A model as for `tacit.plan`. Models of `tacit.conjugate` are fitted by their natural
@@ -115,9 +132,9 @@ def fit_federated(
     chosen, target = method_and_target(model, declared, method, size)
     if epsilon is not None or delta is not None:
         budget = choose_budget(budget, epsilon, delta)  # type: ignore[arg-type]  # refused if both
-    budgets = _site_budgets(budget, chosen, data)
+    budgets = site_budgets(budget, chosen, data)
     rows = {name: _site_rows(target, declared, table) for name, table in data.items()}
-    _check_ledgers(ledgers or {}, rows, chosen)
+    check_site_ledgers(ledgers or {}, rows, chosen)
     if seed is not None:
         _validate.count("seed", seed, least=0)
     shown = is_watched() if progress is None else progress
@@ -132,27 +149,8 @@ def fit_federated(
             seed=seed,
             progress=tell,
         )
-    units = {name: _privacy_unit(chosen, each) for name, each in rows.items()}
+    units = {name: privacy_unit(chosen, each) for name, each in rows.items()}
     return federated_posterior(found, chosen, target, declared, units, seed)
-
-
-def _site_budgets(
-    budget: Budget | Mapping[str, Budget] | None,
-    method: FederatedMethod[Target],
-    names: Collection[str],
-) -> dict[str, Budget | None]:
-    if isinstance(method.scheme, WithoutPrivacy):
-        if budget is not None:
-            raise InvalidArgument("WithoutPrivacy() spends no budget; leave it out.")
-        return dict.fromkeys(names)
-    if isinstance(budget, Budget):
-        return dict.fromkeys(names, budget)
-    if not isinstance(budget, Mapping) or set(budget) != set(names):
-        raise InvalidArgument(
-            "Pass epsilon= (with delta= if it is not 1e-6), budget=tacit.Budget(epsilon, delta), or a mapping "
-            "with a budget for each site."
-        )
-    return {name: budget[name] for name in names}
 
 
 def method_and_target(
@@ -160,7 +158,7 @@ def method_and_target(
     schema: Schema | None,
     method: PooledScoring | Partitioned | None,
     size: int | None = None,
-) -> tuple[FederatedMethod[Target], Target]:
+) -> tuple[FederatedFit[FitTarget], FitTarget]:
     """The method, by default one that fits the model, and what sites fit together."""
     given = model if isinstance(model, ConjugateTarget) else adapt_model(model, schema)
     chosen = method or default_federated_method(given)
@@ -171,22 +169,22 @@ def method_and_target(
                 "Optimised(variational=tacit.Variational(sampling_rate=...))."
             )
         chosen = chosen.for_size(size)
-    target: Target = chosen.target(given)
+    target: FitTarget = chosen.target(given)
     if isinstance(target, PooledTarget) and schema is not None:
         model = target.model
         simulated = simulated_units(schema, model_columns(model, schema), model.may_be_missing)
         target = replace(target, simulated=simulated)
-    return cast("FederatedMethod[Target]", chosen), target
+    return cast("FederatedFit[FitTarget]", chosen), target
 
 
 def default_federated_method(model: UnitModel | ConjugateTarget) -> PooledScoring | Partitioned:
-    """What fits a model if nothing is asked for."""
+    """The method that fits a model by default."""
     if isinstance(model, ConjugateTarget) or isinstance(model.source, Conjugate):
         return Partitioned()
     return PooledScoring() if Scoring.can_fit(model) else Partitioned()
 
 
-def _site_rows(target: Target, schema: Schema | None, data: TableLike | Rows) -> Rows:
+def _site_rows(target: FitTarget, schema: Schema | None, data: TableLike | Rows) -> Rows:
     if isinstance(data, Rows) and schema is None:
         return data
     if isinstance(data, Rows) or schema is None:
@@ -196,28 +194,10 @@ def _site_rows(target: Target, schema: Schema | None, data: TableLike | Rows) ->
     return model_rows(target.model, schema, data)
 
 
-def _privacy_unit(method: FederatedMethod[Target], rows: Rows) -> str:
-    """The unit of privacy at a site."""
-    return "data set" if method.scheme.protects == "data set" else rows.unit
-
-
-def _check_ledgers(
-    ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[Target]
-) -> None:
-    for name, ledger in ledgers.items():
-        if name not in rows or not isinstance(ledger, Ledger):
-            raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
-        unit = _privacy_unit(method, rows[name])
-        if ledger.unit != unit:
-            raise BudgetError(
-                f"The ledger of {name} protects a {ledger.unit}; this method protects a {unit}."
-            )
-
-
 def federated_posterior(
     found: FederatedResult,
-    method: FederatedMethod[Target],
-    target: Target,
+    method: FederatedFit[FitTarget],
+    target: FitTarget,
     schema: Schema | None,
     units: Mapping[str, str],
     seed: int | None,
@@ -239,7 +219,15 @@ def federated_posterior(
         The posterior.
     """
     statements = {
-        name: _site_statement(cost, method, schema, units[name], book, seeded=seed is not None)
+        name: site_statement(
+            cost,
+            method,
+            _PUBLIC,
+            fit_assumptions(schema),
+            units[name],
+            book,
+            seeded=seed is not None,
+        )
         for name, cost in found.costs.items()
         if found.server.used[name]
     }
@@ -255,49 +243,13 @@ def federated_posterior(
             "draws": to_table_units(fitted.draws, target.model.interpretation),
             "messages": (*fitted.messages, *((unused,) if silent else ())),
         },
-        privacy=max(statements.values(), key=_spent_epsilon),
+        privacy=max(statements.values(), key=spent_epsilon),
         model=target.model,
         schema=schema,
         labels=target.model.labels,
         interpretation=target.model.interpretation,
         sites=statements,
         answers={name: (found.server.used[name], method.num_rounds) for name in statements},
-    )
-
-
-def _spent_epsilon(statement: PrivacyStatement) -> float:
-    """Epsilon, or infinity if there is none."""
-    spent = statement.epsilons[statement.adjacency]
-    return math.inf if spent is None else spent
-
-
-def _site_statement(
-    cost: SiteCost,
-    method: FederatedMethod[Target],
-    schema: Schema | None,
-    unit: str,
-    book: str,
-    *,
-    seeded: bool,
-) -> PrivacyStatement:
-    """The privacy statement of one site."""
-    budget, ledger = cost.budget, cost.ledger
-    return PrivacyStatement(
-        event=cost.event,
-        delta=0.0 if budget is None else budget.delta,
-        adjacency="add-remove" if budget is None else budget.adjacency,
-        unit=unit,
-        public=(
-            "the model and its prior",
-            "column names, types and shapes",
-            "every setting of the method",
-            "which sites take part",
-        ),
-        assumptions=(*fit_assumptions(schema), *method.scheme.trust),
-        seeded=seeded,
-        asked=None if budget is None else budget.epsilon,
-        budget_left=None if ledger is None else ledger.left,
-        book=book,
     )
 
 
@@ -311,17 +263,18 @@ def federated_study(
     delta: float | None = None,
     budget: Budget | None = None,
     family: str | None = None,
-    method: PooledScoring | Partitioned | None = None,
+    method: PooledScoring | Partitioned | NoisySum | None = None,
     size: int | None = None,
     seed: int | None = None,
-) -> Study[Target]:
-    """Defines a federated study for a real deployment.
+) -> Study[FitTarget] | Study[SumTarget]:
+    """Defines a federated study for a real deployment: a fit, or tables, a check or a score of all rows.
 
     The server and each site keep their own copy of the file that calls this function. See
-    docs/guides/sites.md.
+    "Several sites" in the documentation.
 
     Args:
-        model: The model, as for `tacit.fit_federated`.
+        model: The model, as for `tacit.fit_federated`; or the plan of what sites release together, as for
+            `tacit.release_federated`. A plan has its own schema and budget, and its result is written as JSON.
         schema: The schema, the same at all sites.
         sites: Names of the sites. Their data stay where they are.
         run: Name of the run. A run is charged once, however often it is restarted; a new run needs
@@ -338,6 +291,15 @@ def federated_study(
     Returns:
         The study.
     """
+    if is_plan(model):
+        given = schema, epsilon, delta, budget, family, size
+        if any(each is not None for each in given) or not isinstance(method, NoisySum | None):
+            raise InvalidArgument(
+                "A plan has its own schema and budget; pass with it sites, run, seed and method=tacit.federated.NoisySum(...) only."
+            )
+        return release_study(model, sites=sites, run=run, method=method, seed=seed)
+    if isinstance(method, NoisySum):
+        raise InvalidArgument("NoisySum() is for plans such as tacit.Look.plan(...).")
     total = choose_budget(budget, epsilon, delta)
     model, found = resolve_model(model, schema, family)
     if found is None:
@@ -359,7 +321,7 @@ def federated_study(
             declared,
             dict.fromkeys(names, study.unit),
             seed,
-            book="each site's own ledger has its charge, on the terms that it confirmed with every answer",
+            book=SITES_HOLD_CHARGES,
         ).save(path)
 
     study = Study(
@@ -395,11 +357,11 @@ def forecast_study(
     """
     if not isinstance(study.method, PooledScoring):
         raise InvalidArgument("There are forecasts for PooledScoring() only.")
+    model, sites = fitted_model(study), len(study.sites)
     _validate.count("size", size)
     given = study.method
     split = (noise or given.noise) == "split"
     method = replace(given, noise=noise or given.noise, dropouts=given.dropouts if split else 0)
-    model, sites = study.target.model, len(study.sites)
     target = method.target(model)
     found = method.prepare(method.setting(target, study.budget, sites))
     of_sum = found.noise_std * math.sqrt(sites)
@@ -420,6 +382,13 @@ def forecast_study(
         size=size,
         epsilon=study.budget.epsilon,
     )
+
+
+def fitted_model(study: Study[Target]) -> UnitModel:
+    """The model that a study fits; raises if it fits none."""
+    if not isinstance(study.target.model, UnitModel):
+        raise InvalidArgument(f"The study {study.run!r} fits no model: sites release one sum.")
+    return study.target.model
 
 
 def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribution]:
@@ -485,7 +454,7 @@ def held_out_score(
             f'{path} names no held-out rows: held_out = "held_out.csv", a file of rows that are not in data.'
         )
     study = load_study(settings.study)
-    model, mean = study.target.model, posterior.unconstrained_mean
+    model, mean = fitted_model(study), posterior.unconstrained_mean
     covariance = posterior.unconstrained_covariance
     if (
         mean is None

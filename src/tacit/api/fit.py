@@ -75,7 +75,7 @@ def fit(
         model: A formula such as ``"readmitted ~ age + ward"`` or another model as `tacit.plan` takes
             it; or a `Plan`, which has its own schema, budget, method and size.
         data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`); or a
-            list of paths, which several processes share (docs/guides/large_tables.md). A
+            list of paths, which several processes share (see "Large tables" in the documentation). A
             `tacit.Model` without a schema takes `tacit.Rows`.
         schema: The public facts about the columns, or the path of their YAML file. Leave it out if
             ``model`` was made by `tacit.glm`, or if ``data`` are `tacit.Rows`.
@@ -93,8 +93,8 @@ def fit(
         seed: Makes the fit reproducible. The result is then not private, and its statement says so.
         progress: Whether to show a progress bar; by default in a terminal and in a notebook.
         run: A folder that keeps the fit until it is finished, and then its posterior. If the process
-            ends before, the same call goes on with the fit and is not charged again; see
-            docs/guides/interrupted.md.
+            ends before, the same call continues the fit and is not charged again; see
+            "Interrupted fits" in the documentation.
         label: A public note for the ledger's entry, such as a purpose or an approval number. The
             entry names the model and the method in any case.
 
@@ -109,7 +109,7 @@ def fit(
         LedgerError: If the ledger cannot be used.
         BoundaryError: If the model or method would take rows past the gate.
         TooFewUnits: If the default method stops after its noisy count of rows or people. Only the count
-            is spent; see docs/concepts/intervals.md.
+            is spent.
         Unsaved: If the posterior cannot be written to ``run``. The same call goes on with the fit.
     """
     # 1. Check the arguments.

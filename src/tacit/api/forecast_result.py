@@ -39,7 +39,7 @@ class ForecastLine(NamedTuple):
         error: The expected error of the posterior mean (root mean square).
         without_privacy: The width without privacy.
         prior: The width by the prior alone, without any data.
-        coverage: The share of intervals that held the truth.
+        coverage: The share of intervals that contained the true value.
         detectable: The smallest effect that 80% of fits distinguish from zero.
         chance: The share of fits whose interval excludes zero for the requested effect, if there was one.
         wide: The expected width if columns that no scenario describes are unfavourable.
@@ -163,12 +163,12 @@ class Forecast:
         ):
             reasons.append(
                 f"The forecast is hopeless: {where}, only {coverage:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to simulated "
-                "tables held the truth. Use other settings, another method, or a model that fits the scenario."
+                "tables contained the true value. Use other settings, another method, or a model that fits the scenario."
             )
         return tuple(reasons)
 
     def _coverage(self, budget: int) -> float:
-        """The share of intervals that held the truth."""
+        """The share of intervals that contained the true value."""
         return float(np.mean([line.coverage for line in self.at(budget)]))
 
     def __str__(self) -> str:
@@ -201,7 +201,7 @@ class Forecast:
         """How the fits went: a row for each budget."""
         header = [
             "epsilon",
-            "intervals that held the truth",
+            "intervals that contained the true value",
             f"smallest {self.focus} found",
             "seconds",
         ]

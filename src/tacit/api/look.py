@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ from tacit import _validate
 from tacit._format import text_table
 from tacit._html import render_template
 from tacit._typing import Floats
+from tacit.api.release import SiteStatements, site_dicts, sites_sentences
 from tacit.api.scenario import ColumnDistribution, Scenario
 from tacit.data.columns import Binary
 from tacit.data.schema import Schema
@@ -86,10 +87,12 @@ class Look:
 
     Attributes:
         schema: The schema of the data.
-        tables: The tables that were asked for.
+        tables: The tables that were requested.
         by: The column that tables were grouped by, or None.
         estimates: What was released, and how numbers are computed from it.
-        privacy: The privacy statement.
+        privacy: The privacy statement; of several sites, that of the one that spent most.
+        sites: Of several sites, the privacy statement of each by its name; None for a site that did not answer, whose rows are
+            not in the look. Empty for one table.
     """
 
     schema: Schema
@@ -97,6 +100,7 @@ class Look:
     by: str | None
     estimates: ReleasedTables
     privacy: PrivacyStatement
+    sites: SiteStatements = field(default_factory=dict)
 
     @staticmethod
     def plan(schema: "SchemaLike", **settings: Any) -> "LookPlan":
@@ -116,7 +120,7 @@ class Look:
 
     @property
     def release(self) -> TableRelease:
-        """What was asked."""
+        """The release that was requested."""
         return self.estimates.release
 
     @property
@@ -169,7 +173,7 @@ class Look:
 
         Args:
             name: The column.
-            by: A column, or several, to group by; a table of them with ``name`` must have been asked for.
+            by: A column, or several, to group by; a table of them with ``name`` must have been requested.
 
         Returns:
             An `Estimate`, or with ``by`` a data frame of value, lower and upper.
@@ -207,6 +211,59 @@ class Look:
             raise InvalidArgument("probabilities must be numbers between 0 and 1.")
         found = self.estimates.quantiles(name, shares, sorted_table(groups))
         return self._frame(found, groups, {"quantile": shares})
+
+    def survival(
+        self,
+        time: str,
+        event: str,
+        by: str | Sequence[str] | None = None,
+        times: Sequence[float] | None = None,
+    ) -> "pd.DataFrame":
+        """The Kaplan-Meier curve of a time: the share for which the event had not happened yet.
+
+        A table of the time with the event (and with what it is grouped by) must have been asked for, as in
+        ``tables=[("months", "died")]``. Where too few are left at risk for the noise, there is no estimate, and the interval
+        reaches from zero to where the curve was last. Within bins, whose edges are those of `quantiles`, it is not known who was censored
+        before an event, and intervals have room for it; each contains the noise, and not how other people would differ.
+
+        Args:
+            time: The time to the event, or to the end of observation: a number or a count.
+            event: A binary column: whether the event happened then.
+            by: A column, or several, to group by.
+            times: The times; by default the edges of bins.
+
+        Returns:
+            A data frame of time, value, lower and upper, after the columns of the groups.
+        """
+        groups = self._check_groups(time, (event, *(() if by is None else _names(by))))[1:]
+        column = self.release.column(time)
+        if not column.is_number or not isinstance(self.release.column(event).kind, Binary):
+            raise InvalidArgument(
+                "survival needs a time, which is a number or a count, and a binary event."
+            )
+        found = self.estimates.survival(time, event, groups)
+        edges = np.array(column.edges[PARTS])
+        if column.is_whole:  # halfway between two values, after the lower one
+            edges = np.floor(edges)
+        if times is None:
+            begin = 1 if column.is_whole else 0
+            found = Intervals(*(each[..., begin:] for each in found))
+            return self._frame(found, groups, {"time": edges[begin:].tolist()})
+        chosen = np.array([float(each) for each in times])
+        if not np.all((chosen >= min(edges[0], column.kind.low)) & (chosen <= edges[-1])):
+            raise InvalidArgument(
+                f"times must be between {column.kind.low:g} and {column.kind.high:g}, the bounds of {time!r}."
+            )
+        before = np.searchsorted(edges, chosen, side="right") - 1
+        after = np.searchsorted(edges, chosen, side="left")
+        share = np.where(
+            after > before,
+            (chosen - edges[before]) / np.maximum(edges[after] - edges[before], 1e-300),
+            0.0,
+        )
+        values = (1 - share) * found.estimates[..., before] + share * found.estimates[..., after]
+        found = Intervals(values, found.lower[..., after], found.upper[..., before])
+        return self._frame(found, groups, {"time": chosen.tolist()})
 
     def table_one(self, by: str | None = None) -> "pd.DataFrame":
         """A "Table 1": every column described, for all and for each group, with 90% intervals in brackets.
@@ -279,7 +336,7 @@ class Look:
         """What was released, as a scenario for `tacit.forecast` and `tacit.plan`.
 
         Numbers are described by twenty equally likely values, levels by their shares, and pairs of ordered columns
-        whose table was asked for by a correlation, if its interval excludes zero. It is all released, so it costs nothing more.
+        whose table was requested by a correlation, if its interval excludes zero. It is all released, so it costs nothing more.
         """
         columns = {each.name: self._distribution(each) for each in self.release.columns}
         people = self.release.rows_per_unit > 1
@@ -419,6 +476,7 @@ class Look:
             rows=rows,
             quantiles=self._quantile_rows(),
             statement=self.privacy,
+            sites=sites_sentences(self.sites),
         )
 
     def to_json(self) -> str:
@@ -444,6 +502,7 @@ class Look:
             "means": means,
             "quantiles": {n: self.quantiles(n).to_dict("records") for n in numbers},
             "privacy": self.privacy.to_dict(curve=False),
+            **({"sites": site_dicts(self.sites)} if self.sites else {}),
             "release": {
                 "schema": self.schema.to_text(),
                 "tables": [list(table) for table in self.tables],
@@ -489,6 +548,10 @@ class Look:
                 by=asked["by"],
                 estimates=ReleasedTables(release, released, noise),
                 privacy=PrivacyStatement.from_json(json.dumps(found["privacy"])),
+                sites={
+                    name: None if own is None else PrivacyStatement.from_json(json.dumps(own))
+                    for name, own in found.get("sites", {}).items()
+                },
             )
         except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, TacitError):
@@ -514,6 +577,7 @@ class Look:
         if rows := self._quantile_rows():
             parts.append(text_table(rows, "lrrrr", ["", "mean", "25%", "median", "75%"]))
         own = self.privacy
+        parts += sites_sentences(self.sites)
         parts.append(own.cost_sentence if own.is_private else own.headline)
         return "\n\n".join(parts)
 
@@ -540,11 +604,11 @@ class Look:
         for name in names:
             if name not in known:
                 raise InvalidArgument(
-                    f"{name!r} was not asked for; the columns of this look are {', '.join(sorted(known))}."
+                    f"{name!r} was not requested; the columns of this look are {', '.join(sorted(known))}."
                 )
         if sorted_table(names) not in self.release.parts:
             raise InvalidArgument(
-                f"No table of {', '.join(names)} was asked for; those that were are {self.described_tables}."
+                f"No table of {', '.join(names)} was requested; the requested tables are {self.described_tables}."
             )
         return names
 
@@ -554,7 +618,7 @@ class Look:
         return "; ".join(" by ".join(each) for each in self.tables)
 
     def _check_groups(self, name: str, by: str | Sequence[str] | None) -> Table:
-        groups = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        groups = () if by is None else _names(by)
         self._check_table((name, *groups))
         if not self._has_means(name, groups):
             raise InvalidArgument(
@@ -564,7 +628,7 @@ class Look:
         return groups
 
     def _has_means(self, name: str, groups: Table) -> bool:
-        """Whether parts of bins were asked for in these groups."""
+        """Whether parts of bins were requested in these groups."""
         asked = dict(self.release.asked(sorted_table((name, *groups))))
         return not self.release.column(name).is_number or asked[name] >= PARTS
 
@@ -600,6 +664,11 @@ class Look:
             name = ", ".join(map(str, labels[min(1, len(table) - 1) :]))
             found.append((above, Bar(name, count, lower, lower, upper, upper)))
         return found
+
+
+def _names(by: str | Sequence[str]) -> Table:
+    """Names of columns, of which there may be one."""
+    return (by,) if isinstance(by, str) else tuple(by)
 
 
 def _estimate(found: Intervals, place: int | tuple[()]) -> Estimate:

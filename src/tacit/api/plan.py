@@ -1,6 +1,6 @@
 """Plans: what a fit will do and cost, before data are read.
 
-A plan is checked on dummy rows before anything is charged, and timed on them if asked for. `tacit.fit` reuses
+A plan is checked on dummy rows before anything is charged, and timed on them if this is requested. `tacit.fit` reuses
 the plan of an earlier call with the same arguments.
 """
 

@@ -203,9 +203,9 @@ class ResumableRun(Run):
         """How to go on."""
         folder = self._stored.folder
         if (folder / SETTINGS_FILE).exists():  # which the command line has written
-            return f" To go on without another charge, run: tacit resume {folder}."
+            return f" To continue without another charge, run: tacit resume {folder}."
         call = f"call tacit.fit with the same arguments and run={str(folder)!r}"
-        return f" To go on without another charge, {call}."
+        return f" To continue without another charge, {call}."
 
     def check_not_released(self) -> None:
         """Raises if a result has left for the run's charge, and it is not the one that waits here."""
@@ -218,7 +218,7 @@ class ResumableRun(Run):
         """Takes new keys for a run that has no question yet; raises if it was charged nevertheless."""
         if self._find_receipt() is not None:
             raise InvalidArgument(
-                f"{self._stored.folder} does not say what was asked of the rows, although the run was charged: "
+                f"{self._stored.folder} does not say what was computed from the rows, although the run was charged: "
                 "this is a copy from before the charge, or lost a file. Go on in the folder that was charged."
             )
         self._stored.renew(Randomness(seed))
@@ -495,7 +495,7 @@ def _absolute_location(where: str) -> str:
 
 
 def _fingerprint(plan: Plan, ledger: Ledger | None, seed: int | None) -> dict[str, str]:
-    """What a run is bound to, beside its rows and steps, by what is said if it differs."""
+    """What a run is bound to, beside its rows and steps, by the words of the message if it differs."""
     method = strip_addresses(repr(plan.method))
     machine = platform.python_version(), platform.machine(), jax.default_backend()
     versions = [f"{name} {version(name)}" for name in _NUMERICAL_LIBRARIES]

@@ -69,7 +69,12 @@ def simulated_units(
 
 def dummy_rows(model: UnitModel, schema: Schema, units: int) -> Rows:
     """Simulated rows of the shapes that the data will have."""
-    columns = schema.dummy_rows(units, names=model_columns(model, schema))
+    return example_rows(schema, model_columns(model, schema), units)
+
+
+def example_rows(schema: Schema, names: Sequence[str], units: int = 1) -> Rows:
+    """Simulated rows of some columns, of the shapes that the data will have."""
+    columns = schema.dummy_rows(units, names=names)
     if schema.most_rows is None:
         return Rows(columns)
     return Rows.by_person(columns, np.arange(units), schema.most_rows)
@@ -109,7 +114,7 @@ def read_files(
         The rows, each file a part.
 
     Raises:
-        InvalidArgument: If a file cannot be read, or people could lie in several files.
+        InvalidArgument: If a file cannot be read, or rows of one person could be in several files.
     """
     if not paths or not all(isinstance(each, str | os.PathLike) for each in paths):
         raise InvalidArgument("A list of data must hold the paths of files.")
@@ -148,8 +153,8 @@ def _assigned_shards(
     for path, assignment in assignments.items():
         if assignment is None or assignment.person != person:
             raise InvalidArgument(
-                f"Rows of one person could lie in several files, as {path} was not written by tacit shard "
-                f"for {person!r}. Deal the people first: tacit shard FILES --person {person} --into N."
+                f"Rows of one person could be in several files, as {path} was not written by tacit shard "
+                f"for {person!r}. Divide the people first: tacit shard FILES --person {person} --into N."
             )
     held = {
         assignment.index: (path, assignment)

@@ -37,7 +37,7 @@ class Scenario:
         correlations: Correlations of pairs of columns: ``{"age": {"years_married": 0.9}}``. They are
             those of the normal variables behind the columns, so they are only roughly those of
             columns with few values. Other pairs are independent. Correlated predictors are harder
-            to tell apart, so strong correlations matter.
+            to distinguish, so strong correlations matter.
         effects: True values of parameters, by the names and in the units that a summary has:
             ``{"age": 0.3}`` per year or per ten years, as it says, ``{"ward[B]": 0.5}``. The others
             are drawn from the prior.

@@ -59,7 +59,7 @@ def synthesize(
 ) -> Synthetic:
     """Makes synthetic tables within a privacy budget, to share and to analyse, with errors that contain the noise.
 
-    The rows are asked what `tacit.explore` asks them, for the same charge. Each synthetic table is drawn from another draw of the
+    What is released is what `tacit.explore` releases, for the same charge. Each synthetic table is drawn from another draw of the
     posterior of their distribution, so that tables differ by what the noise hides; `Synthetic.fit` and `Synthetic.apply`
     combine what is found in them. The distribution is the one of largest entropy with the tables that are named: columns that share no table are
     related only through others, and relations among three columns need a table of the three.

@@ -28,7 +28,7 @@ class Trial:
     Attributes:
         method: The settings.
         error: The root mean square error, on average over parameters. 1 is that of the prior.
-        coverage: The share of 90% intervals that held the truth.
+        coverage: The share of 90% intervals that contained the true value.
         seconds: The time of a fit.
     """
 
@@ -58,7 +58,7 @@ class TuneResult:
         return self.trials[0].method
 
     def __str__(self) -> str:
-        header = ["settings", "error", "intervals that held the truth", "seconds"]
+        header = ["settings", "error", "intervals that contained the true value", "seconds"]
         rows = [
             [repr(each.method), f"{each.error:.3f}", f"{each.coverage:.0%}", f"{each.seconds:.2g}"]
             for each in self.trials

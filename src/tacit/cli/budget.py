@@ -252,7 +252,7 @@ def _print_cost(
     as_json: bool,
 ) -> None:
     """Prints the cost under both adjacencies, and what it means for a person."""
-    accountant.epsilon(run, delta, adjacency)  # the one asked for must exist
+    accountant.epsilon(run, delta, adjacency)  # the requested one must exist
     epsilons = accountant.epsilons(run, delta)
     if as_json:
         _print_json(

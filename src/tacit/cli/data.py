@@ -188,9 +188,9 @@ def shard(
         "shards"
     ),
 ) -> None:
-    """Deal the rows of Parquet files to shards, for fits in several processes.
+    """Divide the rows of Parquet files into shards, for fits in several processes.
 
-    With --person, people are dealt by a keyed hash, so that all rows of a person lie in one shard. The
+    With --person, people are assigned by a keyed hash, so that all rows of a person are in one shard. The
     key is random and is kept in the header of each shard; shards are as private as the data. Rows are
     read in pieces, so that the data may be larger than memory.
     """

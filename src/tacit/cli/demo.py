@@ -38,7 +38,7 @@ def demo(
         "tacit-demo"
     ),
 ) -> None:
-    """Fit who had an affair, by a survey of 6,366 women, without and with privacy."""
+    """Fit an example without and with privacy: who had an affair, by a survey of 6,366 women."""
     with reporting_interruptions():
         _run_demo((epsilon, smaller), delta, out)
 

@@ -128,7 +128,7 @@ def _exit_code(
     lost = f"Error: Process {gone} of {len(codes)} was lost, and the run ended."
     more = "Nothing more was charged." if again else "Nothing was charged."
     if first < 0:
-        more = f"If it was charged, go on without another charge: tacit resume {folder}."
+        more = f"If it was charged, continue without another charge: tacit resume {folder}."
     typer.echo(f"{lost} {more}", err=True)
     return 1
 
@@ -173,7 +173,7 @@ def join_processes(workers: int) -> int:
         Processes().meet()
     except (ValueError, RuntimeError):  # also if the name of a machine leads nowhere
         raise InvalidArgument(
-            "JAX did not find the other processes; see docs/guides/large_tables.md for job files."
+            "JAX did not find the other processes; 'Large tables' in the documentation has job files."
         ) from None
     if jax.process_count() != workers:
         raise InvalidArgument(

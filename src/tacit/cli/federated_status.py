@@ -56,7 +56,7 @@ def _site_lines(path: Path) -> Iterator[str]:
     yield f"{settings.name} ({path}): {ledger.left} left of {ledger.total}, for every {ledger.unit}."
     runs = read_run_progress(ledger)
     if not runs:
-        yield "No run has asked yet."
+        yield "No run has started yet."
         return
     cells = [(each.run, str(each.given), str(each.paid), str(each.round)) for each in runs]
     yield text_table(cells, "lrrr", _RUNS_HEADER)

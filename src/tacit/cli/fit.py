@@ -225,7 +225,7 @@ def resume(
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a fit that was interrupted, without another charge.
+    """Continue a fit that was interrupted, without another charge.
 
     A fit that was interrupted before it was charged begins, and is charged now. The posterior is the one that the fit would have had without the interruption. Data, schema,
     settings and versions of the software must be the same; otherwise the command refuses to go on.
@@ -337,7 +337,7 @@ def report(
 def explain(
     run: RunArgument,
 ) -> None:
-    """Say in plain words what a run asked, what leaves, and what that means for one person.
+    """Say in plain words what a run computed, what leaves, and what that means for one person.
 
     For members of ethics boards, data owners and participants.
     """
@@ -365,8 +365,8 @@ def _check_file_count(data: list[Path], workers: int) -> None:
     """Raises if there are fewer files than processes."""
     if len(data) < workers:
         raise InvalidArgument(
-            f"There are {workers} processes and {len(data)} files, and each process needs its own. Deal the "
-            f"rows to files first: tacit shard FILES --into {workers}."
+            f"There are {workers} processes and {len(data)} files, and each process needs its own. Divide "
+            f"the rows into files first: tacit shard FILES --into {workers}."
         )
 
 

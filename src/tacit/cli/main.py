@@ -43,11 +43,11 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("fit", "Fit a regression, or a model in a Python file, within a privacy budget and write a report.", "fit"),
-    Command("resume", "Go on with a fit that was interrupted, without another charge.", "fit"),
-    Command("shard", "Deal the rows of Parquet files to shards, for fits in several processes.", "data"),
+    Command("resume", "Continue a fit that was interrupted, without another charge.", "fit"),
+    Command("shard", "Divide the rows of Parquet files into shards, for fits in several processes.", "data"),
     Command("predict", "Predict the outcome of new rows: its mean, or the probability of each level.", "fit"),
     Command("report", "Write the report of a run again, as HTML, Markdown and a registry entry.", "fit"),
-    Command("explain", "Say in plain words what a run asked, what leaves, and what that means for one person.", "fit"),
+    Command("explain", "Say in plain words what a run computed, what leaves, and what that means for one person.", "fit"),
     Command("explore", "Look at a table: counts, means and quantiles of columns, with intervals that contain the noise.", "explore"),
     Command("check", "Check whether a fitted model describes the data, and name what does not fit.", "check"),
     Command("score", "Score how well a fitted model predicts rows that were kept: log density, and accuracy or R2.", "check"),
@@ -56,7 +56,7 @@ COMMANDS = (
     Command("forecast", "Forecast the intervals that a fit will have, before any data are read.", "studies"),
     Command("audit", "Estimate a lower bound on the epsilon of a plan, on simulated rows. Reads no data.", "studies"),
     Command("reproduce", "Rerun the experiments of the papers and plot them beside the published results.", "reproduce"),
-    Command("demo", "Fit who had an affair, by a survey of 6,366 women, without and with privacy.", "demo"),
+    Command("demo", "Fit an example without and with privacy: who had an affair, by a survey of 6,366 women.", "demo"),
     Command("example", "Write a simulated table of hospital visits, with its schema, to try Tacit on.", "data"),
     Command("schema", "Write and check schemas: the public bounds and levels of a table.", "data", is_group=True),
     Command("ledger", "Create and show the privacy ledger of a data set.", "ledger", is_group=True),
@@ -86,7 +86,7 @@ def _root(
     """Bayesian inference with differential privacy."""
 
 
-def _make_app(words: Sequence[str]) -> typer.Typer:
+def make_app(words: Sequence[str]) -> typer.Typer:
     """The app. Commands that are not among the words of the command line are listed, but not imported."""
     app = typer.Typer(
         name="tacit",
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typed = _with_interval_of_mean(typed)
     # A shell that completes a command line passes it by one of these variables.
     completed = f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}"
-    app = _make_app([*typed, *completed.split()])
+    app = make_app([*typed, *completed.split()])
     try:
         result = app(args=typed, prog_name="tacit", standalone_mode=False, obj=typed)
     except Exception as error:  # noqa: BLE001 (its message may hold a cell)

@@ -74,7 +74,7 @@ def reproduce(
 
 
 def _data_folder(given: Path | None, needed: list[str]) -> Path:
-    """The folder with the tables that are needed: given, found, asked for, or filled by scikit-learn."""
+    """The folder with the tables that are needed: given, found, named by the user, or filled by scikit-learn."""
     home = _EXPERIMENTS.parent
     likely = [
         base / part for base in (Path(), home) for part in ("data", "../data", "../shared/data")

@@ -56,7 +56,7 @@ _ERRORS_ABOUT_CODE = (AttributeError, ImportError, NameError)
 class ModelFile:
     """A file, the name of the model in it, and the SHA-256 of the file.
 
-    The file runs when `written` is first asked for, if it still has this digest.
+    The file runs when `written` is first read, if it still has this digest.
     """
 
     path: Path
@@ -264,7 +264,7 @@ class Request:
             )
         try:
             method: Method = kind(**dict(self.settings))
-            if self.size is not None:  # settings that were asked for stay
+            if self.size is not None:  # requested settings stay
                 method = method.for_size(self.model, self.size, self.budget)
                 method = replace(method, **dict(self.settings))  # type: ignore[type-var]
         except TypeError:
@@ -393,7 +393,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     unknown = [key for key in found if key not in (*_CONFIG_KEYS, *_RECORDED_KEYS)]
     if unknown:
         raise InvalidArgument(
-            f"{path} has {unknown[0]!r}, which is no option; the options are {', '.join(_CONFIG_KEYS)}."
+            f"{path} has {unknown[0]!r}, which is not an option; the options are {', '.join(_CONFIG_KEYS)}."
         )
     known = {key: found[key] for key in _CONFIG_KEYS if found.get(key) is not None}
     for name in ("budget", "settings", "notes"):
@@ -577,7 +577,7 @@ class RunFolder:
         return {**facts, "method": method}
 
     def posterior(self, *, with_model: bool) -> "Posterior":
-        """The posterior, with the model that predictions need if asked for."""
+        """The posterior, and if requested with the model that predictions need."""
         from tacit.results.posterior import Posterior
 
         request = self.request()
@@ -599,7 +599,7 @@ def _make_scenario(facts: Mapping[str, Any] | None) -> "Scenario | None":
     try:
         return Scenario(**facts)
     except TypeError:
-        raise InvalidArgument("The scenario has something in it that is no part of one.") from None
+        raise InvalidArgument("The scenario has an unknown entry.") from None
 
 
 def parse_request(

@@ -224,7 +224,7 @@ def write_shards(
             _write_batches(_read_batches(paths), assignment, header, writers)
     except (pa.ArrowException, OSError) as error:  # whose words may show cells
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "damaged"
-        raise InvalidArgument(f"The rows cannot be dealt to {folder}: {reason}.") from None
+        raise InvalidArgument(f"The rows cannot be written to {folder}: {reason}.") from None
     return shards
 
 

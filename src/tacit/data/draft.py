@@ -221,7 +221,7 @@ class Draft:
 
         Args:
             ask: Takes a question and returns the answer; an empty answer stands for the default, and
-                `BACK` for going back to the question before. An invalid answer is asked for again; other
+                `BACK` for going back to the question before. An invalid answer is requested again; other
                 answers about the column are kept.
 
         Returns:
@@ -291,7 +291,7 @@ class _Interview:
         return self._answers[self._number - 1]
 
     def until_valid(self, answer: Callable[["_Interview"], _T]) -> _T:
-        """What a function makes of answers. If it refuses them, they are asked for again, with the reason."""
+        """What a function makes of answers. If it refuses them, they are requested again, with the reason."""
         start = self._number
         for tried in range(_MAX_TRIES):
             try:
@@ -351,7 +351,7 @@ def _ask_unit(ask: Ask, name: str) -> str | None:
 def _ask_part(
     ask: _Interview, answer: Callable[[_Interview], _T], make: Callable[[_T], Kind]
 ) -> _T:
-    """An answer with which the column can be made. If not, only this answer is asked for again."""
+    """An answer with which the column can be made. If not, only this answer is requested again."""
 
     def checked(ask: _Interview) -> _T:
         found = answer(ask)

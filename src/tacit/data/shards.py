@@ -140,8 +140,8 @@ def read_shard_assignment(path: Path) -> ShardAssignment | None:
     except (ArrowException, OSError, ValueError, TypeError, KeyError):
         pass
     raise InvalidArgument(
-        f"The header of {path} is damaged, was changed, or was written by another version; deal the rows "
-        "again with tacit shard."
+        f"The header of {path} is damaged, was changed, or was written by another version; write the "
+        "files again with tacit shard."
     )
 
 

@@ -6,3 +6,4 @@ from .schemes import ClippedStatistics as ClippedStatistics
 from .schemes import OneRelease as OneRelease
 from .schemes import Optimised as Optimised
 from .schemes import WithoutPrivacy as WithoutPrivacy
+from .sums import NoisySum as NoisySum

@@ -44,7 +44,7 @@ class Mailbox:
     """Sends messages and keeps waiting for the answers to all of them.
 
     A message that is sent again does not replace the one before: whichever is answered first counts. A site
-    that takes longer than the time after which it is asked again is therefore heard in the end. Each time it
+    that takes longer than the time after which it is asked again is therefore used in the end. Each time it
     is given twice as long, so that messages do not pile up at a slow site.
 
     Args:
@@ -149,7 +149,7 @@ class _GroupsInMemory:
 class FlowerTransport:
     """Carries tasks over a Flower grid; see `tacit.federated.protocol` for its guarantees.
 
-    Every node is asked for the name of its site. The first node with a name keeps it. Another node
+    Every node sends the name of its site. The first node with a name keeps it. Another node
     that claims it is refused; if two claim it at once, both are.
 
     Args:

@@ -25,7 +25,7 @@ from tacit.errors import BoundaryError, BudgetError, InvalidArgument, Refused, T
 from tacit.federated.protocol import Fields
 
 _LOG = logging.getLogger(__name__)
-# Errors of a site, the first kind that fits: what the server is told.
+# Errors of a site, the first kind that fits: the sentence that the server receives.
 _SENTENCES: dict[str, tuple[type[TacitError], str]] = {
     "budget": (BudgetError, "The site's budget does not allow an answer."),
     "boundary": (BoundaryError, "The study at the site would take rows past the boundary."),

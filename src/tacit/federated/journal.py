@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from tacit.accounting import ledger_chain
 from tacit.accounting.budget import Budget
 from tacit.accounting.events import DpEvent
-from tacit.accounting.ledger import Ledger
+from tacit.accounting.ledger import Ledger, PendingCharge
 from tacit.accounting.ledger_store import DatabaseAddress
 from tacit.errors import BudgetError, InvalidArgument, Refused
 
@@ -86,6 +86,10 @@ class Journal(Protocol):
         """The last question of a run that was new."""
         ...
 
+    def check(self, terms: RunTerms) -> None:
+        """Raises if a run could not be charged, or was charged under other terms."""
+        ...
+
     def find(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         ...
@@ -113,6 +117,9 @@ class MemoryJournal:
         """The last question of a run that was new."""
         answers = self._answers.get(run)
         return next(reversed(answers.values())) if answers else None
+
+    def check(self, terms: RunTerms) -> None:
+        """Nothing is charged here."""
 
     def find(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
@@ -158,6 +165,24 @@ class LedgerJournal:
         with self.ledger.transaction() as connection:
             return _answer_from_row(connection.execute(found.limit(1)).mappings().first())
 
+    def check(self, terms: RunTerms) -> None:
+        """Raises if a run could not be charged, or was charged under other terms. Charges nothing."""
+        charge = self._charge(terms)
+        with self.ledger.transaction() as connection:
+            run = connection.execute(_select_run(terms)).first()
+            if run is None:
+                self.ledger.check_charge(connection, charge)
+            else:
+                _check_same_terms(terms, run.answers, run.terms)
+
+    def _charge(self, terms: RunTerms) -> PendingCharge:
+        """The charge of a run."""
+        if terms.event is None or terms.budget is None:
+            raise BudgetError(
+                "A run without privacy cannot be charged to a ledger; leave the ledger out."
+            )
+        return self.ledger.prepare_charge(terms.event, terms.budget, terms.label)
+
     def find(self, terms: RunTerms, digest: bytes) -> Answer | None:
         """The question with this digest, if it was asked before; refused under other terms."""
         with self.ledger.transaction() as connection:
@@ -173,11 +198,7 @@ class LedgerJournal:
         That a round has one question only is checked again here: two processes may have read the same
         journal before.
         """
-        if terms.event is None or terms.budget is None:
-            raise BudgetError(
-                "A run without privacy cannot be charged to a ledger; leave the ledger out."
-            )
-        charge = self.ledger.prepare_charge(terms.event, terms.budget, terms.label)
+        charge = self._charge(terms)
         with self.ledger.transaction() as connection:
             run = connection.execute(_select_run(terms)).first()
             if run is None:

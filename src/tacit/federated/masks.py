@@ -322,11 +322,11 @@ class Masker:
         if not least <= len(names) <= most or len(set(names)) != len(names):
             number = f"{most}" if least == most else f"{least} to {most}"
             raise Refused(
-                f"{self.name} expects {number} sites in a round and was told of {len(names)}; with fewer "
+                f"{self.name} expects {number} sites in a round, but there are {len(names)}; with fewer "
                 "shares of noise nobody is protected."
             )
         if self.name not in names or not set(names) <= set(self.roster.members):
-            raise Refused(f"{self.name} was told of sites that are not in its roster.")
+            raise Refused(f"The round has sites that are not in the roster of {self.name}.")
         for offer in offers:
             self._check_signature(session, offer)
         if len({offer.key for offer in offers}) != len(offers):

@@ -22,7 +22,7 @@ from tacit.federated.protocol import InProcess
 from tacit.federated.schemes import Prepared, RunSetting, Scheme
 from tacit.federated.server import Schedule, Server, run_schedule
 from tacit.federated.site import Client
-from tacit.federated.targets import ConjugateTarget, T, study_digest
+from tacit.federated.targets import ConjugateTarget, F, T, study_digest
 from tacit.inference.result import MethodResult
 from tacit.models.base import UnitModel
 from tacit.privacy.noise import Randomness
@@ -30,10 +30,7 @@ from tacit.privacy.rows import Rows
 
 
 class FederatedMethod(ABC, Generic[T]):
-    """Settings of a federated fit, which are public and the same at all sites.
-
-    ``target`` makes of a model what the other functions take as ``target``.
-    """
+    """Settings of a run, which are public and the same at all sites."""
 
     num_rounds: int  # how often every site is asked
     spare_answers: int  # answers that are charged in addition to the rounds
@@ -42,10 +39,6 @@ class FederatedMethod(ABC, Generic[T]):
     @abstractmethod
     def rounds(self, sites: int) -> Schedule:
         """Which sites are asked when."""
-
-    @abstractmethod
-    def target(self, model: UnitModel | ConjugateTarget) -> T:
-        """What sites fit together."""
 
     @abstractmethod
     def setting(self, target: T, budget: Budget | None, sites: int) -> RunSetting[T]:
@@ -63,22 +56,34 @@ class FederatedMethod(ABC, Generic[T]):
     ) -> Server:
         """The server of a run. The budget says how much noise answers have, or the server adds."""
 
-    @abstractmethod
-    def fitted(self, target: T, server: Server, seed: int) -> MethodResult:
-        """What a server found at the end of a run."""
-
     def about(self, target: T, sites: int, rows: Rows) -> str:
         """A digest that identifies the study; it depends on the types of the columns, not on values."""
         return study_digest((self, sites), target, rows)
 
 
+class FederatedFit(FederatedMethod[F], Generic[F]):
+    """Settings of a fit. ``target`` makes of a model what the other functions take as ``target``."""
+
+    @abstractmethod
+    def target(self, model: UnitModel | ConjugateTarget) -> F:
+        """What sites fit together."""
+
+    @abstractmethod
+    def fitted(self, target: F, server: Server, seed: int) -> MethodResult:
+        """What a server found at the end of a run."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SiteCost:
-    """What a run costs one site, and the ledger that is charged, if it is at hand."""
+    """What a run costs one site, and the ledger that is charged, if it is at hand.
+
+    ``noise_std`` is the standard deviation of the noise in one of its answers, where results depend on it.
+    """
 
     event: DpEvent | None
     budget: Budget | None
     ledger: Ledger | None = None
+    noise_std: float = 0.0
 
 
 def prepare_site(
@@ -205,13 +210,18 @@ def run_in_process(
         )
         for name in names
     ]
+    for site in sites:  # if one of them cannot pay, nobody does
+        site.check_charge()
     # Sites may have different budgets; the most noise that any of them adds is what the server expects.
     noisiest = max(prepared, key=lambda budget: prepared[budget].noise_std)
     server = method.server(target, names, run=run, budget=noisiest, source=Randomness(seed))
     run_schedule(server, InProcess(sites), method.rounds(len(names)), progress)
     costs = {
         name: SiteCost(
-            event=prepared[budget].event, budget=budget, ledger=(ledgers or {}).get(name)
+            event=prepared[budget].event,
+            budget=budget,
+            ledger=(ledgers or {}).get(name),
+            noise_std=prepared[budget].noise_std,
         )
         for name, budget in budgets.items()
     }

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,28 +20,23 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._typing import PyTree
-from tacit.accounting import Budget, calibrate, events
+from tacit.accounting import Budget
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.agreement import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
-from tacit.federated.method import FederatedMethod
+from tacit.federated.method import FederatedFit
 from tacit.federated.protocol import Arrays, Numbers, Reply
 from tacit.federated.schemes import (
     Prepared,
     RunSetting,
-    Scheme,
-    check_noise_shares,
     no_inputs,
-    normal_noise_budget,
-    shares_slack,
 )
 from tacit.federated.server import (
     MAX_COMPARED_SITES,
-    Schedule,
     Server,
     influence_sentences,
     other_state,
     sum_replies,
 )
+from tacit.federated.sums import SummedAnswers, released_numbers
 from tacit.federated.targets import ConjugateTarget
 from tacit.inference.result import MethodResult
 from tacit.inference.score_contributions import (
@@ -169,9 +164,7 @@ class ScoreSumRelease:
         constants = jax.tree.map(jnp.asarray, target.constants)
         query = target.family.unpack(posterior, constants)
         _, out = run(gate, scoring_step(target.model, self.outcomes), query, no_inputs)
-        if not self.mechanism.as_integers:
-            return np.asarray(out[0], np.float64)
-        return np.ascontiguousarray(out[0]).view(np.int64)  # [whole-sum]
+        return released_numbers(self.mechanism, out[0])
 
 
 _LOG = logging.getLogger(__name__)
@@ -183,8 +176,6 @@ _MIN_LATE_ROUNDS = 2
 _POSTERIOR_DRAWS, _INFLUENCE_DRAWS = 1000, 200
 # Standard deviations of noise, and of the number of units that are sampled, that no answer exceeds.
 _MAX_NOISE_STDS = 8.0
-# Sums of all sites take 64 bits, which hold those of this many units. It bounds nothing else.
-_BATCH_BOUND = 2**40
 
 
 def early_rounds(num_rounds: int) -> int:
@@ -256,7 +247,7 @@ class PooledServer(Server):
 
     @property
     def query(self) -> Vector:
-        """What all sites are asked for."""
+        """What all sites are to compute."""
         return self._query
 
     @property
@@ -342,7 +333,7 @@ class PooledServer(Server):
         return [_scaled_sum(moved, 1 / len(moved), 1.0)] if moved else []
 
     def _is_possible_sum(self, values: Vector, sites: frozenset[str]) -> bool:
-        """Whether this can be a noisy sum over as many units as these sites have said to have.
+        """Whether this can be a noisy sum over as many units as these sites have reported.
 
         The first round counts units, and a unit's vector is no longer than one. This bounds what a site
         that sends anything else can do.
@@ -368,7 +359,7 @@ class PooledServer(Server):
     def influence(self) -> dict[str, float]:
         """How far the posterior would move without each site, in its standard deviations.
 
-        Of several parameters it is the one that moves most. Masked answers cannot be told apart.
+        Of several parameters it is the one that moves most. Masked answers cannot be separated.
         """
         late = self.finished[1 + self.num_early :]
         there = [name for name in self.sites if any(name in each.answers for each in late)]
@@ -534,20 +525,16 @@ def _scaled_sum(terms: Sequence[ScoreSums], factor: float, noise_factor: float) 
     return ScoreSums._make([*values, noise])
 
 
-# Sites of a round whose answers are masked.
-_MIN_MASKED_SITES = 2
-
-
 @dataclass(frozen=True, kw_only=True)
-class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
+class PooledScoring(SummedAnswers[PooledTarget], FederatedFit[PooledTarget]):
     """Private Fisher scoring over several sites, the default federated method.
 
-    In every round all sites are asked for the noisy sum of what their rows add at the same place, in the
+    In every round all sites release the noisy sum of what their rows add at the same place, in the
     metric of what was learned so far. The server adds the sums up, which makes them sums over all rows.
     What it asks for next, and the posterior, follow from them as in `tacit.Scoring`. Intervals include the
     noise. Nothing needs tuning, and how rows are spread over sites does not matter.
 
-    The model must be able to draw its outcomes, and have at most 400 unconstrained numbers. All settings
+    The model must be able to draw its outcomes, and have at most 400 unconstrained parameters. All settings
     are public and the same at all sites.
 
     Args:
@@ -566,26 +553,12 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
     """
 
     num_rounds: int = 20
-    noise: Literal["site", "split"] = "site"
-    dishonest: int = 1
-    dropouts: int = 0
-    spare_answers: int = 0
     num_outcomes: int = 6
     sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
         _validate.integer("num_rounds", self.num_rounds, least=4)
-        _validate.count("spare_answers", self.spare_answers, least=0)
-        _validate.choice("noise", self.noise, ("site", "split"))
-        _validate.count("dishonest", self.dishonest, least=0)
-        _validate.count("dropouts", self.dropouts, least=0)
-        if self.dropouts and self.noise == "site":
-            raise InvalidArgument('dropouts is for noise="split"; other runs go on without a site.')
-        if self.dropouts > self.spare_answers:
-            raise InvalidArgument(
-                "A site that leaves in the middle of a round costs an answer of the others; pass "
-                "spare_answers of at least dropouts."
-            )
+        super().__post_init__()
         _validate.count("num_outcomes", self.num_outcomes, least=2)
         _validate.rate("sampling_rate", self.sampling_rate)
 
@@ -594,69 +567,19 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
         rate = min(self.sampling_rate, scoring_rate_for_size(size))
         return replace(self, sampling_rate=rate)
 
-    @property
-    def scheme(self) -> Scheme[PooledTarget]:  # type: ignore[override]
-        """How sites protect their rows, which follows from the same settings."""
-        return self
-
-    @property
-    def trust(self) -> tuple[str, ...]:
-        """Who is trusted."""
-        sentences = (*BY_NOISE[self.noise], *((MAY_LEAVE,) if self.dropouts else ()))
-        numbers = {"dishonest": self.dishonest, "dropouts": self.dropouts}
-        return (*(each.format(**numbers) for each in sentences), SEVERAL_SITES)
-
-    @property
-    def each_message_private(self) -> bool:
-        """Whether every message has enough noise by itself."""
-        return self.noise == "site"
-
-    @property
-    def split(self) -> bool:
-        """Whether only the sum of all messages has enough noise."""
-        return self.noise == "split"
-
     def prepare(self, setting: RunSetting[PooledTarget]) -> Prepared:
         """Noise for all answers: each is one noisy clipped sum. Theorem F7."""
-        budget, noise, event = setting.budget, 0.0, None
-        if budget is not None:
-            normal = normal_noise_budget(budget) if self.split else budget
-            rate = self.sampling_rate
-            noise = calibrate.noise_multiplier(
-                normal, sampling_rate=rate, num_steps=setting.answers
-            )
-            event = events.sampled_gaussian(noise, rate, setting.answers)
-        # The least number of sites whose shares of noise are in a sum. Theorem F8.
-        honest = setting.together - self.dishonest - self.dropouts
-        if self.split and honest < 1:
-            raise InvalidArgument(
-                f"With {setting.together} sites, of which {self.dishonest} may be dishonest and "
-                f'{self.dropouts} may leave, nobody is left to add noise; use noise="site".'
-            )
-        if self.split and setting.together - self.dropouts < _MIN_MASKED_SITES:
-            raise InvalidArgument(
-                f"With {setting.together} sites, of which {self.dropouts} may leave, one could be left, whose "
-                'answer nobody masks; use noise="site", or fewer dropouts.'
-            )
-        mechanism = NoisySums(
+        without_noise = NoisySums(
             sampling_rate=self.sampling_rate,
             num_steps=1,
             clip=1.0,
-            noise_multiplier=noise / math.sqrt(honest) if self.split else noise,
+            noise_multiplier=0.0,
             dimension=contribution_size(setting.target.model.dimension),
-            batch_bound=_BATCH_BOUND,
             secrets=True,
-            as_integers=self.split,
         )
-        if self.split and budget is not None and event is not None:
-            check_noise_shares(mechanism, setting, budget, honest, 'use noise="site"')
-            event = events.compose(event, shares_slack(budget))
+        mechanism, event = self.with_noise(without_noise, setting)
         work = ScoreSumRelease(setting.target, self.num_outcomes, mechanism)
         return Prepared(work=work, event=event, in_factor=False, noise_std=mechanism.noise_std)
-
-    def rounds(self, sites: int) -> Schedule:  # noqa: ARG002 (all are asked in every round)
-        """The schedule: all sites in every round."""
-        return Schedule(num_rounds=self.num_rounds)
 
     def target(self, model: UnitModel | ConjugateTarget) -> PooledTarget:
         """What sites fit together."""
@@ -668,20 +591,6 @@ class PooledScoring(FederatedMethod[PooledTarget], Scheme[PooledTarget]):
         space = whiten_prior(model)
         prior = np.concatenate([space.mean, np.ravel(space.scale)])
         return PooledTarget(model=model, family=QueryVector(model.dimension), prior=prior)
-
-    def setting(
-        self, target: PooledTarget, budget: Budget | None, sites: int
-    ) -> RunSetting[PooledTarget]:
-        """What one site knows about the run."""
-        answers = self.num_rounds + self.spare_answers
-        return RunSetting(
-            target=target,
-            budget=budget,
-            answers=answers,
-            sites=sites,
-            together=sites,
-            dropouts=self.dropouts,
-        )
 
     def server(
         self,

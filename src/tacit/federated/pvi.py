@@ -16,7 +16,7 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.method import FederatedMethod
+from tacit.federated.method import FederatedFit
 from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
 from tacit.federated.server import (
@@ -188,11 +188,11 @@ class PVIServer(Server):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partitioned(FederatedMethod[NaturalTarget]):
+class Partitioned(FederatedFit[NaturalTarget]):
     """Partitioned variational inference. All settings are public and the same at all sites.
 
     Args:
-        scheme: How sites protect their data; see `tacit.federated.schemes` and docs/guides/sites.md.
+        scheme: How sites protect their data; see `tacit.federated.schemes`, and "Several sites" in the documentation.
         num_rounds: How often every site is asked.
         schedule: ``"synchronous"`` or ``"sequential"``.
         damping: Factor that a site's change is multiplied by. By default 1; or one over the number of

@@ -1,4 +1,4 @@
-"""The server's end of a run: rounds, which answers count, and what sites are told about them.
+"""The server's end of a run: rounds, which answers count, and what sites learn about them.
 
 `Server` is the part that all methods share. It asks sites by a schedule, leaves late and invalid answers out, and
 tells each site with its next task which of its answers was applied (`AppliedUpdate`), so that the site applies the
@@ -324,7 +324,7 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
 
 
 def influence_sentences(found: Mapping[str, float]) -> tuple[str, ...]:
-    """What is said of the influence of sites: a sentence about the one that matters most."""
+    """Describes the influence of sites: a sentence about the one that matters most."""
     if not found:
         return ()
     _LOG.info(

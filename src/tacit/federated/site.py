@@ -130,6 +130,10 @@ class Client:
             grid=self.work.grid,
         )
 
+    def check_charge(self) -> None:
+        """Raises if the ledger would refuse the run. Charges nothing."""
+        self._journal.check(self.terms)
+
     @property
     def factor(self) -> Vector:
         """The factor as of the last task. It does not contain the last answer yet."""

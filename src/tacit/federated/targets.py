@@ -45,12 +45,24 @@ from tacit.privacy.gate import Gate
 from tacit.privacy.rows import Rows
 
 
+class Described(Protocol):
+    """What is computed from rows: a model, or a question."""
+
+    def describe(self) -> str:
+        """What it is, in one line."""
+        ...
+
+    def digest(self, rows: Rows, /) -> str:
+        """A digest of it, for rows of these types."""
+        ...
+
+
 class Target(Protocol):
-    """What sites fit together by any method. It is public and the same at all sites."""
+    """What sites compute together by any method. It is public and the same at all sites."""
 
     @property
-    def model(self) -> UnitModel:
-        """The model: densities and names."""
+    def model(self) -> Described:
+        """The model, or the question."""
         ...
 
     @property
@@ -60,14 +72,24 @@ class Target(Protocol):
 
     @property
     def prior(self) -> Vector:
-        """Numbers of the prior."""
+        """Numbers of the prior; none if nothing is fitted."""
+        ...
+
+
+class FitTarget(Target, Protocol):
+    """What sites fit together."""
+
+    @property
+    def model(self) -> UnitModel:
+        """The model: densities and names."""
         ...
 
 
 T = TypeVar("T", bound=Target)
+F = TypeVar("F", bound=FitTarget)
 
 
-class NaturalTarget(Target, Protocol):
+class NaturalTarget(FitTarget, Protocol):
     """What sites fit together by natural parameters."""
 
     def __hash__(self) -> int: ...

@@ -83,7 +83,7 @@ _VARIATIONAL_START_SHARE = 0.2
 _DRAWS_PER_JUMP = 3
 LOGISTIC_VARIANCE: Final = math.pi**2 / 3
 MIN_VARIANCE: Final = 0.05
-# Point masses lie within the first; the sum is compared with the logistic up to the second.
+# Point masses are at most the first from zero; the sum is compared with the logistic up to the second.
 _GRID_END, _COMPARED_UP_TO = 25.0, 30.0
 # Tolerance of the linear programme, in probability: far below what any run could show.
 _LP_TOLERANCE = 1e-8
@@ -707,9 +707,7 @@ class Barker(ChainMethod[Tests]):
                 f"{steps // _STEPS_PER_DRAW} effective draws to expect. Intervals include the noise."
             )
         kind = "all rows" if self.batch_size is None else "random batches"
-        return (
-            f"Markov chain of Barker tests on {kind}, for {model.dimension} unconstrained numbers."
-        )
+        return f"Markov chain of Barker tests on {kind}, for {model.dimension} unconstrained parameters."
 
 
 def _guided_steps(model: UnitModel, steps: int, guide: Approximation) -> Steps:

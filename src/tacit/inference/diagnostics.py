@@ -15,7 +15,7 @@ Arrays = Mapping[str, Floats]
 _MAX_R_HAT, _MIN_EFFECTIVE_SIZE = 1.05, 50.0
 # Default settings that are expected to have a smaller effective sample size are refused.
 MIN_EXPECTED_EFFECTIVE_SIZE = 100.0
-_MIN_DRAWS = 4  # draws of a chain, or nothing can be said
+_MIN_DRAWS = 4  # draws of a chain, fewer say nothing about convergence
 
 
 def split_chains(draws: Arrays, chains: int) -> dict[str, Floats]:
@@ -88,7 +88,9 @@ def mixing_warnings(draws: Arrays, chains: int = 1) -> tuple[str, ...]:
     moved = np.isfinite(size) & np.isfinite(ratio)
     said = []
     if not moved.all():
-        said.append("Some numbers never moved, or there are too few draws to tell how they mix.")
+        said.append(
+            "Some parameters never moved, or there are too few draws to judge how they mix."
+        )
     least, most = size[moved].min(initial=np.inf), ratio[moved].max(initial=0)
     if least < _MIN_EFFECTIVE_SIZE or most > _MAX_R_HAT:
         said.append(

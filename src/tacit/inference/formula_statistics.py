@@ -5,8 +5,8 @@ the outcome with itself, all of them seen with normal noise of a known standard 
 outcome's standard deviation s, least squares says that b is normal with mean A w and covariance
 s^2 A, and that c less b' A^-1 b is s^2 times chi-squared, independently (Bernstein and Sheldon 2019 take sums to be
 normal, too). So noisy b given A, w and s is normal with covariance s^2 A + t^2; with a normal prior, w is
-integrated out. A has a flat prior on what rows could add up to, matrices without a negative eigenvalue; for nothing is
-said of the predictors. Noisy c is taken to be normal, by its exact mean and variance.
+integrated out. A has a flat prior on what rows could add up to, matrices without a negative eigenvalue; for the
+predictors have no model. Noisy c is taken to be normal, by its exact mean and variance.
 
 What is left is sampled by elliptical slice sampling (Murray, Adams and MacKay 2010): the noise of A, standard normal
 numbers that position w in its posterior given A and s, and the logarithm of s. All three are standard normal but for a

@@ -454,7 +454,7 @@ class Hamiltonian(ChainMethod[NoisySums]):
     def describe(self, model: UnitModel) -> str:
         """A line for the printed plan."""
         kind = "Hamiltonian Monte Carlo" if self.num_leapfrog else "Markov chain of penalty tests"
-        line = f"{kind} on all rows, for {model.dimension} unconstrained numbers."
+        line = f"{kind} on all rows, for {model.dimension} unconstrained parameters."
         if self.first_fit(model) is None:
             return line
         chance = 2 * float(ndtr(-_RATIO_NOISE / 2))

@@ -60,7 +60,7 @@ class HeldOutScore:
         return math.hypot(self.noise_sd, self.rows_sd)
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
-        """An interval that contains noise and sampling; infinite if nothing can be told."""
+        """An interval that contains noise and sampling; infinite if there are too few rows."""
         if self.mean is None:
             return -math.inf, math.inf
         half = float(ndtri((1 + level) / 2)) * self.sd
@@ -166,15 +166,16 @@ class ScoreRelease:
 
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
-        check(self._step, self.question(), no_inputs(0, 1)[0], gate)
+        check(self.step, self.question(), no_inputs(0, 1)[0], gate)
 
     def run(self, gate: Gate) -> Floats:
         """The sums with their noise, from what the gate releases."""
-        _, released = run(gate, self._step, self.question(), no_inputs)
+        _, released = run(gate, self.step, self.question(), no_inputs)
         return np.asarray(released[0], np.float64)
 
     @property
-    def _step(self) -> Step:
+    def step(self) -> Step:
+        """The step that releases the sums."""
         return _score_step(self.models, self.measure)
 
     def found(self, released: Floats, noise: float) -> "ScoreSums":
@@ -291,7 +292,7 @@ class ScoreSums:
     """What a release of scores found, and what follows.
 
     Args:
-        release: What was asked.
+        release: What was computed from the rows.
         count: The number of units, noisy.
         numbers: The sums of the units' numbers.
         products: The sums of their products.

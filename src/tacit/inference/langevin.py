@@ -4,7 +4,7 @@ A plain chain moves along the noisy gradient of the log posterior, and adds nois
 converges to the posterior: variance 2h for a step of size h. The noise of the release is
 part of it. Where the Langevin noise alone is more than privacy needs, the release carries
 all of it and costs less; where privacy needs more, the chain is hotter than the posterior,
-which is refused unless asked for.
+which is refused unless it is requested.
 
 A guided chain, the default, moves in coordinates z in which a private approximation
 (`tacit.inference.chains`) is standard normal. A step shrinks z, follows
@@ -71,7 +71,7 @@ _VARIANCE_EXCESS = 0.1
 _TOTAL_TIME, _MAX_STEP = 1000.0, 0.5
 # The share of a guided chain's own variance that the release may carry; it sets the clip.
 _RELEASE_NOISE_SHARE = 0.5
-_HOT_MESSAGE = "The budget asks for more noise than the chain needs: the draws spread wider than the posterior."
+_HOT_MESSAGE = "The budget requires more noise than the chain needs: the draws spread wider than the posterior."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,9 +228,7 @@ class LangevinChain(ChainMethod[NoisySums]):
 
     def describe(self, model: UnitModel) -> str:
         """A line for the printed plan."""
-        line = (
-            f"Langevin chain, {self.num_kept} draws, for {model.dimension} unconstrained numbers."
-        )
+        line = f"Langevin chain, {self.num_kept} draws, for {model.dimension} unconstrained parameters."
         if self.tempered_size is None:
             return line
         return f"{line} Tempered: {self.size:,} units count as {self.tempered_size:,g}."
@@ -453,7 +451,7 @@ class Langevin(LangevinChain):
         burn_in = GUIDED_BURN_IN if self.burn_in is None else self.burn_in
         worth = self.num_steps * (1 - burn_in) * math.tanh(self._step_length / 2)
         return (
-            f"{describe_chains(self.num_steps)} of Langevin dynamics for {model.dimension} unconstrained numbers, in the "
+            f"{describe_chains(self.num_steps)} of Langevin dynamics for {model.dimension} unconstrained parameters, in the "
             f"coordinates of a private approximation by Fisher scoring; about {worth:.0f} effective draws to expect. Intervals "
             "include the noise."
         )

@@ -234,13 +234,18 @@ class CheckRelease:
             tuple((each.name, each.groups) for each in self.columns),
         )
 
+    @property
+    def step(self) -> Step:
+        """The step that releases the sums."""
+        return _check_step(self.model, self.layout)
+
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
-        check(_check_step(self.model, self.layout), self.question(), no_inputs(0, 1)[0], gate)
+        check(self.step, self.question(), no_inputs(0, 1)[0], gate)
 
     def run(self, gate: Gate) -> Floats:
         """The sums with their noise, from what the gate releases."""
-        _, released = run(gate, _check_step(self.model, self.layout), self.question(), no_inputs)
+        _, released = run(gate, self.step, self.question(), no_inputs)
         return np.asarray(released[0], np.float64)
 
     def found(self, released: Floats, noise: float) -> "CheckSums":

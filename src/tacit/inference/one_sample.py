@@ -148,7 +148,7 @@ class ChainSampler(Sampler):
 
     @property
     def reason(self) -> str | None:
-        """What the caller said."""
+        """What the caller declared."""
         return self.approximate
 
     def mechanism(self, model: UnitModel, claim: Claim | None, num_draws: int) -> DrawMechanism:
@@ -206,7 +206,7 @@ def _prior_concavity(model: UnitModel) -> float:
     return float(jnp.linalg.eigvalsh(-curvature(places, model.constants)).min())
 
 
-# How far, relative to its size, a model may be from what it is said to be: single precision.
+# How far, relative to its size, a model may be from its declared form: single precision.
 _FORM_TOLERANCE = 1e-3
 
 
@@ -394,7 +394,7 @@ _NO_SAMPLER = (
     "Exact samplers: GridSampler for up to about three parameters, with a claim that bounds the likelihood "
     "(BoundedLikelihood or LipschitzLikelihood); ConjugateSampler for one parameter that depends on the sum "
     "of one column; LogisticRejection for logistic regression. ChainSampler takes any model, with a claim, "
-    "and needs a reason why its draws may be treated as exact. All are in tacit.methods; see docs/reference/one_sample.md."
+    "and needs a reason why its draws may be treated as exact. All are in tacit.methods; see 'Methods' in the documentation."
 )
 _ONE_DRAW_MESSAGE = "One draw shows where the posterior is, but not how wide it is."
 
@@ -492,7 +492,7 @@ class OneSample(Method):
         count = "One draw" if self.num_draws == 1 else f"{self.num_draws} draws"
         return (
             f"{count} of the posterior by {type(self.sampler).__name__}, for {model.dimension} "
-            "unconstrained numbers."
+            "unconstrained parameters."
         )
 
 

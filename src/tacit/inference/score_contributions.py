@@ -270,7 +270,7 @@ def split_release(
         rate: The part of the units that were sampled.
 
     Returns:
-        The sums. Parts that were not asked for are zero, with infinite noise.
+        The sums. Parts that were not requested are zero, with infinite noise.
     """
     values = np.asarray(released, np.float64) / rate
     shares = np.asarray(shares, np.float64)

@@ -75,12 +75,12 @@ _DEFAULT_SCORE_SD = 0.5
 class Scoring(Method):
     """Settings of private Fisher scoring, the default method.
 
-    The model must be able to draw its outcomes, and have at most 400 unconstrained numbers. All
+    The model must be able to draw its outcomes, and have at most 400 unconstrained parameters. All
     settings are public.
 
     Args:
         num_steps: Number of rounds, of which the first counts the units; by default 29, and 21 for more
-            than 32 unconstrained numbers. The noise of each grows with their number, so that the budget
+            than 32 unconstrained parameters. The noise of each grows with their number, so that the budget
             holds.
         num_outcomes: Number of outcomes drawn from the model for each unit, to compare its own
             with. More need a little less noise and more time.
@@ -260,7 +260,7 @@ class Scoring(Method):
     def describe(self, model: UnitModel) -> str:
         """A line for the printed plan."""
         return (
-            f"Private Fisher scoring for {model.dimension} unconstrained numbers; "
+            f"Private Fisher scoring for {model.dimension} unconstrained parameters; "
             "intervals include the noise."
         )
 
@@ -319,7 +319,7 @@ def check_model(model: UnitModel) -> None:
         )
     if model.dimension > MAX_DIMENSION:
         raise InvalidArgument(
-            f"Scoring fits at most {MAX_DIMENSION} unconstrained numbers, and this model has "
+            f"Scoring fits at most {MAX_DIMENSION} unconstrained parameters, and this model has "
             f"{model.dimension}; use tacit.Variational()."
         )
 

@@ -41,7 +41,7 @@ _Shared = tuple[jax.Array, jax.Array, jax.Array, ArrayTree]
 
 
 class ScoringResult(NamedTuple):
-    """Draws in whitened coordinates, whether the fit converged, and what is said of it."""
+    """Draws in whitened coordinates, whether the fit converged, and messages about it."""
 
     draws: Matrix
     converged: bool
@@ -111,7 +111,7 @@ def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> 
     if not np.isfinite(draws).all():
         return (
             False,
-            "The fit did not converge: its rounds led nowhere. Look at the model and its prior.",
+            "The fit did not converge: its rounds diverged. Check the model and its prior.",
         )
     spread = np.maximum(draws.std(axis=0), 1e-12)
     positions = np.array([each.position for each in rounds.records if each.late]) @ rounds.basis.T
@@ -120,7 +120,7 @@ def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> 
     moved = float(np.max(np.abs(first - second) / spread))
     off = float(np.max(np.abs(draws.mean(axis=0) - second) / spread))
     wandered = float(np.max(positions.std(axis=0) / spread))
-    found = f"moved by {moved:.1f} posterior standard deviations, and lie within {off:.1f} of the posterior"
+    found = f"moved by {moved:.1f} posterior standard deviations, and are {off:.1f} from the posterior mean"
     if moved < _MAX_HALF_SHIFT and off < _MAX_OFFSET and wandered < _MAX_WANDER:
         less, noise = likelihood.dispersion, likelihood.dispersion_noise
         if less > _MAX_UNDERDISPERSION or 1 - less < _DISPERSION_SIGNIFICANCE * noise:
@@ -133,7 +133,7 @@ def _convergence(rounds: Rounds, likelihood: ScoreLikelihood, draws: Matrix) -> 
         return False, how
     how = (
         f"The fit did not converge: its late rounds still {found}. Narrow bounds or priors that are much "
-        "too wide, take more rounds, tacit.Scoring(num_steps=57), or look at the model."
+        "too wide, take more rounds, tacit.Scoring(num_steps=57), or check the model."
     )
     return False, how
 

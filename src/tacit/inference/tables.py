@@ -1,6 +1,6 @@
 """Counts, histograms, cross-tables, means and quantiles from one noisy sum, and intervals that contain its noise.
 
-What is asked of the rows are differences of counts, from which all counts follow. For levels they are orthonormal
+What is computed from the rows are differences of counts, from which all counts follow. For levels they are orthonormal
 contrasts; for numbers, at every node of a binary tree over bins, the count on the left less the count on the right. A
 cross-table adds products of these. So every row adds a vector of the same length, a margin is asked once however many
 tables have it, and all tables agree on it. How much noise an answer gets is chosen so that the requested numbers are
@@ -28,6 +28,7 @@ from tacit.inference.method import no_inputs
 from tacit.models.base import Row
 from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
+from tacit.privacy.trace import Step
 
 MISSING_LABEL: Final = "missing"
 # The names of the columns of a table, or of a margin of it.
@@ -37,7 +38,7 @@ AskedMargin = tuple[tuple[str, int], ...]
 # Of a column of numbers: the bins that are shown; their parts, for quantiles of groups; and the parts of these.
 SHOWN, PARTS, FINEST = 0, 1, 2
 _NUM_CUTS = {PARTS: 8, FINEST: 16}
-_MAX_SHOWN_BINS = 10  # unless others are asked for
+_MAX_SHOWN_BINS = 10  # unless others are requested
 _MAX_LISTED_VALUES = 12  # of a count that has so few, every value is shown
 # How much ranks and sums matter beside counts, a column that is only in cross-tables beside the tables, and the
 # number of rows or people beside a count.
@@ -51,7 +52,7 @@ _CLIP_MARGIN, _CLIP_MARGIN_EACH = 2.0**-12, 2.0**-23
 
 
 class Axis(NamedTuple):
-    """One column of a table: its cells, the missing ones last, and what is asked about them.
+    """One column of a table: its cells, the missing ones last, and what is counted of them.
 
     A row in a cell adds a line of ``added`` to the answers. ``groups`` are the questions that get the same noise, and
     ``sizes`` the squared length of what a row adds to each group. ``counts`` are the numbers of rows in the cells, as sums of
@@ -139,7 +140,7 @@ class CountedColumn:
 
     @classmethod
     def build(cls, name: str, kind: Kind, bins: object = None) -> "CountedColumn":
-        """A column with the bins that were asked for: their number, or the edges between them.
+        """A column with the requested bins: their number, or the edges between them.
 
         Raises:
             InvalidArgument: If the column cannot be counted, or the bins are wrong.
@@ -465,6 +466,11 @@ class TableRelease:
             jnp.float32(self.rows_per_unit if self.count_rows else 0),
         )
 
+    @property
+    def step(self) -> Step:
+        """The step that releases the sum."""
+        return _step
+
     def check(self, gate: Gate) -> None:
         """Raises if the release cannot be made of rows of these shapes. Reads no row."""
         check(_step, self.question(), no_inputs(0, 1)[0], gate)
@@ -508,7 +514,7 @@ class Lookup(NamedTuple):
     """A column as arrays. Of a number: inner edges of its finest bins, and the middle and half the width of all.
 
     ``added`` is what a row in each of the finest cells adds, by how fine bins are. ``middles`` are the scaled values that
-    stand for bins and their reach, where distances from them are asked for.
+    stand for bins and their reach, where distances from them are requested.
     """
 
     edges: jax.Array | None

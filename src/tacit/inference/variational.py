@@ -343,7 +343,7 @@ class Variational(Method):
         named = self.guide if isinstance(self.guide, type | FunctionType) else type(self.guide)
         line = (
             f"Variational inference ({named.__name__} guide, {self.gradient} gradients) for "
-            f"{model.dimension} unconstrained numbers."
+            f"{model.dimension} unconstrained parameters."
         )
         if not callable(self.clip):
             return line

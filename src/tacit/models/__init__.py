@@ -1,4 +1,4 @@
-"""Descriptions of models, without data. See docs/reference/models.md.
+"""Descriptions of models, without data. See "Models" in the documentation.
 
 - `Model` and `Parameter` describe a model in plain JAX. `Real`, `Positive`, `Interval`, `Simplex`
   and `Whole` are supports of parameters.

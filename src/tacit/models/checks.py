@@ -42,7 +42,7 @@ def explain_model_errors(rows: int) -> Iterator[None]:
         text = (str(error).strip().splitlines() or [""])[0][:200].rstrip(".")
         count = "a single row" if rows == 1 else f"{rows} rows"
         raise InvalidArgument(
-            f"The model fails on {count} of made-up values ({type(error).__name__}: {text}); it "
+            f"The model fails on {count} of simulated values ({type(error).__name__}: {text}); it "
             "must run on any number of rows, with columns of the shapes that the schema declares."
         ) from error
 

@@ -673,8 +673,7 @@ def build_group(part: GroupTerm, schema: Schema, others: bool) -> Group:
         for n in part.groups
     ]
     names = [column_name(node) for node in inner]
-    if names == [person]:
-        assert person is not None
+    if person is not None and names == [person]:
         if varying.labels:
             raise InvalidArgument(f"({what}|{person}) must be of one number; use (1|{person}).")
         return Group(f"{what}|{person}", columns, varying, (), lambda c: c[person], person)

@@ -79,13 +79,16 @@ class ParsedFormula(NamedTuple):
 FOREIGN_SYNTAX = {
     r"\|\s*trials\(": "p(successes, trials) before ~ instead",
     r"\|\s*cens\(": "censored(time, event) before ~ instead",
+    r"\|\s*weights\(": "weighted(outcome, weights) before ~ instead",
+    r"\|\s*rate\(": "offset(log(x)) after ~ instead",
+    r"\|\s*mi\(": "mi(x, mean, sd) after ~ instead",
     r"\|\|": "(x | group) instead, whose effects are independent of each other",
     r"\^": "** for powers instead, as in I(x ** 2)",
     r"~\s*\.\s*($|[+*-])": "the names of the columns instead",
 }
 _SPLINE = "bs({first}, df=4) instead, a spline with knots between the bounds"
 _FOREIGN_CALLS = {
-    **dict.fromkeys(("s", "ns", "cr", "cc", "cs", "rcs", "lo", "gp"), _SPLINE),
+    **dict.fromkeys(("s", "ns", "cr", "cc", "cs", "rcs", "lo", "gp", "hsgp"), _SPLINE),
     **dict.fromkeys(("te", "ti", "t2"), "bs(x, df=4):bs(z, df=4) instead, a product of splines"),
     **dict.fromkeys(("factor", "as.factor", "ordered"), "C({first}) instead"),
     "mo": "C({first}) instead, or the number itself",

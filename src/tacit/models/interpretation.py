@@ -29,7 +29,7 @@ class Increment:
         name: The column or calculation, as the formula has it.
         in_model: The increment of the model's own coefficient: half of the declared range, or the
             spread.
-        in_summary: The increment that summaries use unless they are asked for another.
+        in_summary: The increment that summaries use by default.
         measured_in: The unit of measurement, if the schema has one.
         origin: Where the model's own increment comes from, such as ``"half of 18 to 98"``.
     """
@@ -41,7 +41,7 @@ class Increment:
     origin: str = ""
 
     def size(self, units: IncrementSizes) -> float:
-        """The increment that is asked for, or the usual one."""
+        """The requested increment, or the usual one."""
         return float(units.get(self.name, self.in_summary))
 
     def words(self, units: IncrementSizes, *, named: bool) -> str:
@@ -150,7 +150,7 @@ class Interpretation:
     notes: tuple[str, ...] = ()
 
     def units(self, asked: IncrementSizes | None) -> IncrementSizes:
-        """Increments that were asked for, checked; raises if a name or a number is wrong."""
+        """The requested increments, checked; raises if a name or a number is wrong."""
         if not isinstance(asked or {}, Mapping):
             raise InvalidArgument('units must be a mapping such as {"age": 10}.')
         known = dict.fromkeys(s.name for each in self.parameters.values() for s in each.increments)

@@ -378,7 +378,7 @@ def find_containers(described: PyMC, example: Mapping[str, Any], person: str | N
 
     Args:
         described: The model with its options.
-        example: Made-up columns, with an axis for rows.
+        example: Simulated columns, with an axis for rows.
         person: The column that identifies the person of a row.
 
     Raises:

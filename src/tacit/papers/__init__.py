@@ -1,1 +1,1 @@
-"""What exists to reproduce a paper, and is advised against elsewhere; docs/evidence/papers.md says where it is used."""
+"""What exists to reproduce a paper, and is advised against elsewhere; "Papers" in the documentation says where it is used."""

@@ -153,7 +153,7 @@ class NumberCount:
             total = 0
             for each in (
                 _counted_parts(value) if suspicious_form(value) is None else ()
-            ):  # else it is told by itself
+            ):  # else its own form gives it away
                 total += self.of(each, depth + 1)
                 if total > MAX_NUMBERS:
                     break
@@ -354,7 +354,7 @@ def check_captured(*functions: object) -> None:
 
     The trace alone cannot tell an array made inside from one that NumPy computed, while
     tracing, from rows outside; closures, globals, attributes and defaults can. A few numbers
-    computed from rows beforehand cannot be told from public ones: that is up to their author.
+    computed from rows beforehand cannot be distinguished from public ones: that is up to their author.
     """
     for each in functions:
         name = getattr(each, "__name__", type(each).__name__)

@@ -208,8 +208,8 @@ class Checkpoint:
             folder: The folder of the run, made if necessary.
             randomness: What protects the rows. Nothing may have been drawn from it.
             rows: The private rows.
-            bound: What must be the same when the run goes on: digests or public words, by what is
-                said if they differ, such as "another model".
+            bound: What must be the same when the run goes on: digests or public words, by the words
+                of the message if they differ, such as "another model".
             notes: What the owner needs to go on.
             room: About how many bytes the run will need.
 

@@ -99,7 +99,7 @@ class RunPosition(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """What a session is told of a run before its first step.
+    """What a session learns of a run before its first step.
 
     ``position`` is where it starts. ``question`` gives all that decides on what is asked of the rows: bytes, and
     trees of texts, numbers and arrays. ``outputs`` gives the shapes of what a step returns beside its state.
@@ -436,7 +436,7 @@ def run(
         step: A pure function ``(state, input, release) -> (state, output)``.
         state: Where the steps start.
         inputs: ``inputs(first, count)`` returns the public inputs of some steps, with a leading axis
-            for the steps. It is asked for ``block`` steps at a time, whatever runs at once; with ``update``
+            for the steps. It is called for ``block`` steps at a time, whatever runs at once; with ``update``
             for one at a time.
         block: The number of steps between two calls of ``progress``.
         progress: Called with the number of steps done, every ``block`` steps and at the end. How often

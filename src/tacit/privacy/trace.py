@@ -18,7 +18,7 @@ batch for every name and compares all others to the bit; a name without a case f
 its case. Left out are `regularized_incomplete_beta`, which goes on for all units until the slowest has
 converged; `rng_bit_generator`, which makes a batch's numbers from the first unit's key, and with it all random
 keys but threefry's; `svd`, which does not come back from some matrices with an infinite number in them; and
-what no model has asked for.
+what no model needs.
 """
 
 import re
@@ -48,7 +48,7 @@ from tacit.privacy.rows import Units
 def translated_trace_errors() -> Iterator[None]:
     """What a function cannot be traced for, in a sentence of our own.
 
-    JAX's words may have shapes, and with them how many rows there are, so only the kind is told.
+    JAX's words may have shapes, and with them how many rows there are, so only the kind is reported.
     The name of a column that is not there stands in the model's code; other keys may be shapes.
     """
     try:

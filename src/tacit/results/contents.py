@@ -156,7 +156,7 @@ class SiteContribution:
         name: The name of the site.
         run: The name of the run, by the site's own study.
         used: The number of its answers that the fit used, if that is known.
-        asked: The number of answers that the fit asked for.
+        asked: The number of answers that the fit requested.
         given: The number of answers that left the site, by its own journal.
         paid: The number of answers that it paid for.
         charged: What the run was charged, by its own ledger.
@@ -205,7 +205,7 @@ class SiteContribution:
         ]
 
 
-# More could not be told apart in a drawing, or would not be read in a table.
+# More could not be distinguished in a drawing, or would not be read in a table.
 _MAX_BARS, _MAX_TABLE_LINES = 60, 200
 # Settings that are shown elsewhere than in the list of settings.
 _SETTINGS_SHOWN_ELSEWHERE = ("title", "notes", "method")

@@ -26,7 +26,7 @@ _Name = TypeVar("_Name", bound=str)
 
 # The posterior probabilities of the two intervals of a forest plot.
 INTERVAL_LEVEL, INNER_LEVEL = 0.9, 0.5
-# Colours that people with any colour vision tell apart, on white and on black.
+# Colours that people with any colour vision distinguish, on white and on black.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 # The share of the width on either side of the drawing, so that marks at the ends are complete.
 _MARGIN = 0.05
@@ -316,7 +316,7 @@ def privacy_chart(
     Args:
         curves: The curves, by name.
         marked: Points of the curves whose epsilon is written beside them.
-        asked: The curve that was asked for. Without it each curve has a colour of its own.
+        asked: The requested curve. Without it each curve has a colour of its own.
 
     Returns:
         The chart, with a logarithmic axis of delta.

@@ -401,7 +401,7 @@ def _reference(posterior: "Posterior", means: FormulaMeans) -> dict[str, object]
 
 
 def grid(posterior: "Posterior", means: FormulaMeans, at: At) -> dict[str, list[object]]:
-    """All combinations of the values asked for, other columns at the reference."""
+    """All combinations of the requested values, other columns at the reference."""
     if not isinstance(at, Mapping):
         raise InvalidArgument('at must be a mapping such as {"age": [30, 60], "ward": "all"}.')
     axes = {name: _values(name, _predictor(means, name), value) for name, value in at.items()}

@@ -126,7 +126,7 @@ def _sites(contents: ReportContents) -> list[str]:
     names = ", ".join(str(site[0]) for site in contents.sites)
     return [
         (
-            f"The data stayed at {len(contents.sites)} sites ({names}). What is said here is about the site "
+            f"The data stayed at {len(contents.sites)} sites ({names}). This page describes the site "
             "with the weakest protection; the others protect at least as much."
         )
     ]

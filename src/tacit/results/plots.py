@@ -128,7 +128,7 @@ def _write_figure(figure: "Figure", path: Path) -> None:
         raise TacitError(f"The plot could not be written to {path}: {error}.") from error
 
 
-# More could not be told apart.
+# More could not be distinguished.
 _MAX_FOREST_BARS, _MAX_DENSITIES, _MAX_TRACE_LINES, _MAX_LEGEND_NAMES = 60, 24, 40, 20
 
 

@@ -82,7 +82,7 @@ class Posterior(NamedDraws, MethodResult):
         expected: Widths of 90% intervals by the plan's forecast, if it had one, by the names and in
             the units of the summary.
         sites: The statement of each site of a federated fit.
-        answers: How many answers of each site a federated fit used, and how many it asked for.
+        answers: How many answers of each site a federated fit used, and how many it requested.
         recipe: What a model by formula was made from, if the posterior comes from a file.
     """
 
@@ -235,10 +235,10 @@ class Posterior(NamedDraws, MethodResult):
         The groups are ``posterior`` and ``fit`` (the trace); a chain also has ``sample_stats`` and
         ``diagnostics`` (effective sizes and R-hat). ``constant_data`` has the public constants of a
         NumPyro or PyMC model. There is no ``observed_data``. If the installed ArviZ is older than
-        version 1, which has no trees, the groups of the tree are datasets. See docs/guides/arviz.md.
+        version 1, which has no trees, the groups of the tree are datasets. See "ArviZ" in the documentation.
 
         Args:
-            public: Rows that whoever gets the tree may see, such as made-up ones, with the columns
+            public: Rows that whoever gets the tree may see, such as simulated ones, with the columns
                 that the outcome depends on. Draws of their outcomes become the group
                 ``posterior_predictive``, and their encoded columns part of ``constant_data``.
             seed: Seed of these draws.
@@ -556,7 +556,7 @@ class Posterior(NamedDraws, MethodResult):
         """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
 
         The HTML page is self-contained: it loads nothing from the network and runs no script. See
-        docs/guides/reading_results.md.
+        "Reading results" in the documentation.
 
         Args:
             folder: The folder to write to.

@@ -493,7 +493,7 @@ class PrivacyStatement:
             ) from error
 
     def epsilon_line(self, adjacency: Adjacency) -> str:
-        """The cost under an adjacency, and whether it is the one asked for."""
+        """The cost under an adjacency, and whether it is the requested one."""
         asked = f" ({self.asked_for})" if adjacency == self.adjacency else ""
         return f"{self.cost_line(adjacency)}{asked}"
 

@@ -50,7 +50,7 @@ _INTERVAL_CLAUSES = {
 
 
 def trust_sentence(level: float, intervals: Intervals, converged: bool | None) -> str:
-    """Whether the fit converged, and what intervals include. That it did not is said by a warning instead.
+    """Whether the fit converged, and what intervals include. If it did not, a warning says so instead.
 
     >>> trust_sentence(0.9, Intervals.INCLUDED, True)
     'Converged. 90% credible intervals account for the privacy noise.'
@@ -559,7 +559,7 @@ def _ratio_text(line: SummaryLine) -> str:
 def check_units(
     interpretation: Interpretation | None, units: IncrementSizes | None
 ) -> IncrementSizes:
-    """The units that were asked for; raises if the model says nothing of units, or of these."""
+    """The requested units, checked; raises if the model has no units, or not these."""
     if interpretation is not None:
         return interpretation.units(units)
     if units:

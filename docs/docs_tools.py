@@ -1,0 +1,218 @@
+"""What the pages need while they are built: functions that their blocks import, and hooks for MkDocs.
+
+``scripts/docs.py`` puts this folder on the path, and ``mkdocs.yml`` names this file under ``hooks``.
+"""
+
+import base64
+import functools
+import html
+import io
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+# Files of the repository that are pages too.
+PAGES = {
+    "src/tacit/privacy/PROOFS.md": "evidence/proofs.md",
+    "src/tacit/federated/PROOFS.md": "evidence/proofs_federated.md",
+    "benchmarks/RESULTS.md": "evidence/measurements.md",
+    "experiments/RESULTS.md": "evidence/reproduction.md",
+    "CHANGELOG.md": "development/changelog.md",
+    "CONTRIBUTING.md": "development/contributing.md",
+    "SECURITY.md": "development/security.md",
+}
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_EMPTY_BLOCK = re.compile(
+    r'<div class="[^"]*highlight[^"]*"><pre><span></span><code>\s*</code></pre>\s*</div>'
+)
+_DRAWING = re.compile(
+    r"^(?:from docs_tools import \w+|print\(figure\((.+?)((?:, alt=\"[^\"]*\")?)\)\))$",
+    re.MULTILINE,
+)
+
+
+def figure(fig: Any, alt: str = "") -> str:
+    """The picture as an ``<img>`` with its data in it, for a block with ``html="1"``. Closes the figure.
+
+    It has a white background of its own, so that it is readable on a dark page too.
+    """
+    import matplotlib.pyplot as plt
+
+    data = io.BytesIO()
+    fig.savefig(data, format="png", dpi=160, bbox_inches="tight", facecolor="white")
+    plt.close(fig)
+    source = base64.b64encode(data.getvalue()).decode("ascii")
+    return (
+        f'<img class="figure" style="width: 100%" alt="{html.escape(alt)}" '
+        f'src="data:image/png;base64,{source}">'
+    )
+
+
+def command_line() -> str:
+    """Every command with its arguments and options, as the parser has them."""
+    import typer
+    import typer.core
+
+    from tacit.cli.main import COMMANDS, make_app
+
+    typer.core.HAS_RICH = False  # as in `tacit.cli.main`
+    root = typer.main.get_command(make_app([each.name for each in COMMANDS]))
+    return "\n".join(_command_lines(root, "tacit", 1))
+
+
+def _command_lines(command: Any, path: str, level: int) -> list[str]:
+    """A heading, the first lines of the help, and a list of parameters; of a group, its commands."""
+    import typer
+
+    lines = []
+    if level > 1:
+        lines = [
+            "",
+            f"{'#' * level} {path}",
+            "",
+            _plain(command.help or command.get_short_help_str(999)),
+            "",
+        ]
+    if hasattr(command, "commands"):
+        for name, each in command.commands.items():
+            lines += _command_lines(each, f"{path} {name}", level + 1)
+        return lines
+    context = typer.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    lines += ["```text", usage, "```", ""]
+    for parameter in command.get_params(context):
+        name, words = parameter.get_help_record(context) or ("", "")
+        if name and name != "--help":
+            lines.append(f"- `{name}`: {_plain(words)}")
+    return lines
+
+
+def _plain(words: str) -> str:
+    """Help as Markdown that shows it as it is."""
+    return re.sub(r"([\\`*_<\[\]|])", r"\\\1", words)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the files of the repository that are pages, and their pictures."""
+    from mkdocs.structure.files import File
+
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text("utf-8")
+        files.append(File.generated(config, page, content=text))
+        for bang, _, target in _LINK.findall(text):
+            if bang:
+                picture = posixpath.join(posixpath.dirname(source), target)
+                uri = posixpath.join(posixpath.dirname(page), target)
+                files.append(File.generated(config, uri, abs_src_path=str(ROOT / picture)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turns links to files of the repository into links to their pages, or into plain text.
+
+    And shows a bar in the code of a table's cell as it is.
+    """
+    # A bar in a cell of a table, which GitHub wants escaped and Python-Markdown does not.
+    markdown = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), markdown)
+    uri = page.file.src_uri
+    sources = {name: source for source, name in PAGES.items()}
+    source = sources.get(uri, f"docs/{uri}")
+
+    def replace(match: re.Match[str]) -> str:
+        bang, text, target = match.groups()
+        path, hash_sign, anchor = target.partition("#")
+        if bang or not path or re.match(r"\w+:", path):
+            return match[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        name = PAGES.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
+        if name:
+            relative = posixpath.relpath(name, posixpath.dirname(uri) or ".")
+            return f"[{text}]({relative}{hash_sign}{anchor})"
+        if not (ROOT / path).exists():
+            return match[0]  # MkDocs warns of it
+        return text if "`" in text else f"`{text}`"
+
+    return _DRAWING.sub(_hide_drawing, _LINK.sub(replace, markdown))
+
+
+def _hide_drawing(match: re.Match[str]) -> str:
+    """Shows what is drawn, and not that the page contains it as a picture."""
+    if match[1] is None or match[1].isidentifier():
+        return f"{match[0]}  # markdown-exec: hide"
+    return f"fig = {match[1]}\nprint(figure(fig{match[2]}))  # markdown-exec: hide"
+
+
+def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
+    """Mends what other tools rendered: notebooks, and docstrings that name pages and objects."""
+    uri = page.file.src_uri
+    # Blocks that print nothing, or whose source is hidden.
+    content = re.sub(_EMPTY_BLOCK, "", content)
+    if uri.endswith(".py"):
+        content = _without_loading_scripts(content)
+        content = re.sub(r'href="(?!\w+:)([^"]+)"', _page_link(page, files), content)
+    if uri.startswith("reference/python/"):
+        link = _page_link(page, files, folder="")
+        content = re.sub(
+            r"\bdocs/([\w/]+\.(?:md|py)(?:#[\w-]+)?)",
+            lambda match: f"<a {link(match)}>{_page_title(match[1])}</a>",
+            content,
+        )
+        content = re.sub(r"(?<!<b>)<code>([\w.]+)</code>", _object_link, content)
+    return content
+
+
+def _without_loading_scripts(content: str) -> str:
+    """A notebook without the scripts that fetch MathJax and Mermaid from elsewhere."""
+    for name in ("MathJax", "mermaid"):
+        script = rf"<script[^>]*>(?:(?!</script>).)*?{name}.*?</script>"
+        content = re.sub(script, "", content, flags=re.DOTALL)
+    return content.replace('<script src=""> </script>', "")
+
+
+def _page_link(page: Any, files: Any, folder: str | None = None) -> Any:
+    """A replacement of links to sources by links to pages. `scripts/docs.py` finds what stays broken."""
+    folder = posixpath.dirname(page.file.src_uri) if folder is None else folder
+
+    def replace(match: re.Match[str]) -> str:
+        path, hash_sign, anchor = match[1].partition("#")
+        target = files.get_file_from_path(posixpath.normpath(posixpath.join(folder, path)))
+        if not path or target is None:
+            return f'href="{match[1]}"'
+        return f'href="{target.url_relative_to(page.file)}{hash_sign}{anchor}"'
+
+    return replace
+
+
+def _page_title(target: str) -> str:
+    path, _, anchor = target.partition("#")
+    source = {page: name for name, page in PAGES.items()}.get(path, f"docs/{path}")
+    found = re.search(
+        r"^(?:# %% \[markdown\]\n)?#+ (.+)", (ROOT / source).read_text("utf-8"), re.MULTILINE
+    )
+    title = found[1].removeprefix("# ") if found else path
+    return f"{title}, {anchor.replace('-', ' ')}" if anchor else title
+
+
+@functools.cache
+def directives() -> list[str]:
+    """The objects of the reference, as its pages name them."""
+    pages = sorted((ROOT / "docs" / "reference" / "python").glob("*.md"))
+    return [
+        each
+        for page in pages
+        for each in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)
+    ]
+
+
+def _object_link(match: re.Match[str]) -> str:
+    """The name of a class, or a whole name with dots, as a link if the reference has it."""
+    known = {each.rpartition(".")[2]: each for each in directives()}
+    first, *rest = match[1].removeprefix("tacit.").split(".")
+    if first in ("accounting", "errors", "federated", "methods", "models") and rest:
+        first, *rest = rest
+    if first not in known or not (first[0].isupper() or match[1].startswith("tacit.")):
+        return match[0]
+    identifier = ".".join([known[first], *rest])
+    return f'<autoref identifier="{identifier}" optional><code>{match[1]}</code></autoref>'
