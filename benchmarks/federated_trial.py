@@ -38,7 +38,7 @@ class Watch:
 
     def watch(self):
         """Looks until the end."""
-        while not self.ended.wait(0.3):
+        while not self.ended.wait(0.1):  # programs for messages are short
             self.look()
 
     def look(self):

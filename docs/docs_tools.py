@@ -24,6 +24,13 @@ PAGES = {
     "SECURITY.md": "development/security.md",
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_EMPTY_BLOCK = re.compile(
+    r'<div class="[^"]*highlight[^"]*"><pre><span></span><code>\s*</code></pre>\s*</div>'
+)
+_DRAWING = re.compile(
+    r"^(?:from docs_tools import \w+|print\(figure\((.+?)((?:, alt=\"[^\"]*\")?)\)\))$",
+    re.MULTILINE,
+)
 
 
 def figure(fig: Any, alt: str = "") -> str:
@@ -103,7 +110,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turns links to files of the repository into links to their pages, or into plain text."""
+    """Turns links to files of the repository into links to their pages, or into plain text.
+
+    And shows a bar in the code of a table's cell as it is.
+    """
+    # A bar in a cell of a table, which GitHub wants escaped and Python-Markdown does not.
+    markdown = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), markdown)
     uri = page.file.src_uri
     sources = {name: source for source, name in PAGES.items()}
     source = sources.get(uri, f"docs/{uri}")
@@ -122,12 +134,21 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]  # MkDocs warns of it
         return text if "`" in text else f"`{text}`"
 
-    return _LINK.sub(replace, markdown)
+    return _DRAWING.sub(_hide_drawing, _LINK.sub(replace, markdown))
+
+
+def _hide_drawing(match: re.Match[str]) -> str:
+    """Shows what is drawn, and not that the page contains it as a picture."""
+    if match[1] is None or match[1].isidentifier():
+        return f"{match[0]}  # markdown-exec: hide"
+    return f"fig = {match[1]}\nprint(figure(fig{match[2]}))  # markdown-exec: hide"
 
 
 def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
     """Mends what other tools rendered: notebooks, and docstrings that name pages and objects."""
     uri = page.file.src_uri
+    # Blocks that print nothing, or whose source is hidden.
+    content = re.sub(_EMPTY_BLOCK, "", content)
     if uri.endswith(".py"):
         content = _without_loading_scripts(content)
         content = re.sub(r'href="(?!\w+:)([^"]+)"', _page_link(page, files), content)

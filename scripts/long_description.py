@@ -22,4 +22,5 @@ class LongDescription(MetadataHookInterface):
         """Adds the text to the metadata."""
         text = Path(self.root, "README.md").read_text("utf-8")
         text = _LINK.sub(r"\1", _MARK.sub("", _PICTURE.sub("", text)))
+        text = text.replace("the picture above", "a picture")
         metadata["readme"] = {"content-type": "text/markdown", "text": text + _LAST}

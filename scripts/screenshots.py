@@ -48,7 +48,8 @@ def main() -> int:
     parser.add_argument("--height", type=int, default=1600)
     given = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("google-chrome")
-    pages = [path.parent.relative_to(SITE).as_posix() for path in SITE.rglob("index.html")]
+    folders = [path.parent.relative_to(SITE) for path in SITE.rglob("index.html")]
+    pages = [each.as_posix() if each.name else "index" for each in folders]
     pages = [each for each in pages if not given.pages or any(part in each for part in given.pages)]
     if browser is None or not pages:
         print("There is no such page." if browser else "Chromium is not installed.")
@@ -59,7 +60,7 @@ def main() -> int:
     for page in sorted(pages):
         for device, width in WIDTHS.items():
             for scheme, setting in SCHEMES.items():
-                name = f"{page.replace('/', '-').replace('.', 'index')}-{device}-{scheme}.png"
+                name = f"{page.replace('/', '-')}-{device}-{scheme}.png"
                 address = f"http://127.0.0.1:{server.server_port}/frame/{width}/{page}/"
                 with tempfile.TemporaryDirectory() as profile:
                     command = [
@@ -67,7 +68,7 @@ def main() -> int:
                         f"--blink-settings=preferredColorScheme={setting}",
                         f"--window-size={max(width, 500)},{given.height}",
                         *("--virtual-time-budget=3000", f"--screenshot={given.folder / name}"),
-                        address.replace("/./", "/"),
+                        address.removesuffix("index/"),
                     ]
                     subprocess.run(command, check=True, capture_output=True, timeout=120)
                 print(given.folder / name, flush=True)

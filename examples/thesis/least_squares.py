@@ -70,7 +70,7 @@ def fitted(rows: Rows, settings: NoisySums, source: Randomness) -> np.ndarray:
 
 
 def people() -> tuple[np.ndarray, np.ndarray]:
-    """Made-up people near a line."""
+    """Simulated people near a line."""
     generator = np.random.default_rng(1)
     x = generator.uniform(-1, 1, PEOPLE)
     return x, TRUTH * x + 0.1 * generator.standard_normal(PEOPLE)

@@ -26,6 +26,7 @@ TABLES = "inference/test_tables.py::test_"
 EXPLORED = "interfaces/test_explore.py::test_"
 CHECKED = "interfaces/test_model_check.py::test_"
 SYNTHETIC = "interfaces/test_synthesize.py::test_"
+SUMS = "federated/test_sums.py::test_"
 NUMERICAL = "accounting/test_numerical_error.py::test_"
 
 _OF_NOISE = [
@@ -1355,6 +1356,90 @@ _OF_TABLES = [
     ),
 ]
 
+_OF_SUMS_OF_SITES = [
+    fault(
+        "noise forgotten at sites that do not share it",
+        "tacit.federated.sums:SummedAnswers.with_noise",
+        "noise / math.sqrt(honest) if self.split else noise",
+        "noise / math.sqrt(honest) if self.split else 0.0",
+        SUMS + "what_each_site_sends_has_the_noise_that_it_was_charged_for[method0]",
+    ),
+    fault(
+        "shares of noise too small by a root of the number of sites",
+        "tacit.federated.sums:SummedAnswers.with_noise",
+        "noise / math.sqrt(honest) if self.split",
+        "noise / honest if self.split",
+        SUMS + "what_each_site_sends_has_the_noise_that_it_was_charged_for[method1]",
+        SUMS + "what_is_charged_is_what_is_executed_and_within_the_budget[method1]",
+    ),
+    fault(
+        "noise for half of what a row moves",
+        "tacit.federated.sums:SummedAnswers.with_noise",
+        "noise_multiplier=noise / math.sqrt(honest) if self.split else noise",
+        "noise_multiplier=(noise / math.sqrt(honest) if self.split else noise) / 2",
+        SUMS + "what_each_site_sends_has_the_noise_that_it_was_charged_for[method0]",
+        SUMS + "what_each_site_sends_has_the_noise_that_it_was_charged_for[method1]",
+        SUMS + "what_is_charged_is_what_is_executed_and_within_the_budget[method0]",
+    ),
+    fault(
+        "dishonest sites counted on for noise",
+        "tacit.federated.sums:SummedAnswers.with_noise",
+        "setting.together - self.dishonest - self.dropouts",
+        "setting.together - self.dropouts",
+        SUMS + "what_each_site_sends_has_the_noise_that_it_was_charged_for[method2]",
+    ),
+    fault(
+        "sites that may leave counted on for noise",
+        "tacit.federated.sums:SummedAnswers.with_noise",
+        "setting.together - self.dishonest - self.dropouts",
+        "setting.together - self.dishonest",
+        SUMS + "what_is_charged_is_what_is_executed_and_within_the_budget[method2]",
+    ),
+    fault(
+        "spare answers that are not charged",
+        "tacit.federated.sums:SummedAnswers.setting",
+        "answers=self.num_rounds + self.spare_answers",
+        "answers=self.num_rounds",
+        SUMS + "what_is_charged_is_what_is_executed_and_within_the_budget[method2]",
+    ),
+    fault(
+        "a site charged after its answer",
+        "tacit.federated.site:Client.answer",
+        """\
+        answer = self._journal.admit(self.terms, new)
+    if answer.reply is None:
+        answer = self._compute(task, answer)
+""",
+        """\
+        change = self.work.change(
+            self._rows, task.posterior, state.factor, Randomness.from_key(new.key)
+        )
+        self._journal.admit(self.terms, new)
+        reply = self._journal.finish(task.run, new.digest, pack_arrays(change))
+        answer = Answer(new.round, new.digest, new.key, new.state, reply)
+    if answer.reply is None:
+        answer = self._compute(task, answer)
+""",
+        SUMS + "a_site_is_charged_before_its_rows_are_asked",
+    ),
+    fault(
+        "sites charged for a run that one of them cannot pay",
+        "tacit.federated.method:run_in_process",
+        "site.check_charge()",
+        "_ = site",
+        SUMS + "if_one_site_cannot_pay_nobody_does",
+    ),
+    fault(
+        "intervals with the noise of one site",
+        "tacit.api.federated_release:release_result",
+        "math.sqrt(sum(found.costs[name].noise_std ** 2 for name in server.members))",
+        "max(found.costs[name].noise_std for name in server.members)",
+        SUMS
+        + "the_total_is_the_sum_over_all_rows_with_the_noise_that_is_declared[method0-1.7320508075688772]",
+        SUMS + "sites_may_have_budgets_of_their_own",
+    ),
+]
+
 _OF_CHECKS = [
     fault(
         "a check's noise is for a shorter vector",
@@ -1455,6 +1540,7 @@ FAULTS = [
     *_OF_CHAINS,
     *_OF_STOPS,
     *_OF_TABLES,
+    *_OF_SUMS_OF_SITES,
     *_OF_CHECKS,
     *_OF_PAPERS,
     *_OF_SYNTHETIC_TABLES,

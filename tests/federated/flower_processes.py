@@ -88,10 +88,14 @@ class Deployment:
         wait_for(lambda: reachable(int(port)), self.log("link"))
 
     def start_node(self, name, place, kind="site"):
+        """A node that has the rows itself, or Tacit's, whose messages go to a guard."""
+        server = ("--superlink", self.address, "--root-certificates", self.folder / "ca.crt")
+        key, port = self.folder / f"{name}.key", ("--port", free_port())
+        if kind == "guard":
+            self.start(name, "tacit", "federated", "node", place, *server, *port, "--key", key)
+            return
         self.start(
-            *(name, "flower-supernode", "--superlink", self.address, "--port", free_port()),
-            *("--root-certificates", self.folder / "ca.crt"),
-            *("--auth-supernode-private-key", self.folder / f"{name}.key"),
+            *(name, "flower-supernode", *server, *port, "--auth-supernode-private-key", key),
             *("--node-config", f"{kind}='{place}'"),
         )
 

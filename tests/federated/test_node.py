@@ -13,7 +13,8 @@ pytest.importorskip("flwr")
 
 from flower_processes import HANGS
 
-from tacit.federated.flower import supernode_command
+from tacit.cli.main import main
+from tacit.federated.node import supernode_command
 
 pytestmark = pytest.mark.processes
 
@@ -31,14 +32,51 @@ while sys.argv[1] == "stay":
 sys.exit(7)
 """
 
+# Starts the program for a message as a SuperNode does, with an option that Flower does not know.
+MESSAGE = """
+import os
+import subprocess
 
-def node_of(what):
+print(os.environ["PATH"].split(os.pathsep)[0], flush=True)
+print(subprocess.run(["flwr-clientapp", "--token", "t", "--no-such-option"]).returncode, flush=True)
+"""
+
+
+def node_of(what, supernode=SUPERNODE, **environment):
     """Runs a node in a process of its own."""
-    command = [sys.executable, "-c", SUPERNODE, what]
-    run = f"from tacit.federated.flower import run_node; exit(run_node({command!r}))"
+    command = [sys.executable, "-c", supernode, what]
+    run = f"from tacit.federated.node import run_node; exit(run_node({command!r}))"
     return subprocess.Popen(
-        [sys.executable, "-c", run], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", run],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nodes fork on Linux only")
+def test_the_program_for_a_message_is_forked_and_flowers_own_where_that_is_impossible(tmp_path):
+    with node_of("", MESSAGE) as node:
+        printed, said = node.communicate()
+    folder, code = printed.split()
+    assert not Path(folder).exists()
+    assert code == "0"  # the program handed its arguments over
+    assert "flwr-clientapp: error: unrecognized arguments: --no-such-option" in said
+    long = tmp_path / ("a" * 120)  # in it there can be no socket
+    long.mkdir()
+    with node_of("", MESSAGE, TMPDIR=str(long)) as node:
+        printed, said = node.communicate()
+    assert printed.split() == [str(Path(sys.executable).parent), "2"]
+    assert "unrecognized arguments: --no-such-option" in said
+
+
+def test_a_node_says_that_flower_is_not_installed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("tacit.federated.node.find_program", lambda _: None)
+    (tmp_path / "file").touch()
+    given = ("--root-certificates", str(tmp_path / "file"), "--key", str(tmp_path / "file"))
+    assert main(["federated", "node", "socket", "--superlink", "127.0.0.1:1", *given]) == 2
+    assert "tacit federated node" in capsys.readouterr().err
 
 
 def test_a_node_ends_with_its_supernode_passes_on_its_exit_code_and_says_what_it_may_be():

@@ -12,6 +12,7 @@ from test_masks import IDENTITIES, ROSTER
 import tacit
 from tacit.accounting import PLD
 from tacit.api.federated_release import release_federated, release_result, release_target
+from tacit.api.score import Score
 from tacit.errors import BudgetError, InvalidArgument, Refused, TacitError
 from tacit.federated import NoisySum
 from tacit.federated import sums as sums_module
@@ -263,3 +264,37 @@ def test_what_makes_no_sense_is_refused():
         tacit.federated_study(PLAN, schema=SCHEMA, **setting)
     with pytest.raises(InvalidArgument, match="is for plans"):
         tacit.federated_study("ill ~ age", schema=SCHEMA, epsilon=1, method=SPLIT, **setting)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    model = tacit.glm("ill ~ age", schema=SCHEMA)
+    return tacit.fit(model, POOLED, epsilon=5, seed=0, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["check", "score"])
+def test_checks_and_scores_of_sites_are_those_of_all_rows(fitted, kind):
+    """With so little noise that the same is found, and with the noise of all sites where it matters."""
+    plan = {"check": tacit.ModelCheck.plan, "score": Score.plan}[kind]
+    one = {"check": tacit.check, "score": tacit.score}[kind]
+    large, small = (plan(fitted, epsilon=each) for each in (1e4, 1))
+    found, exact = release_federated(large, DATA), one(fitted, POOLED, epsilon=1e4)
+    if kind == "check":
+        assert found.p_values == pytest.approx(exact.p_values, abs=0.05)
+    else:
+        assert found.log_density.mean == pytest.approx(exact.log_density.mean, abs=0.01)
+        assert found.accuracy.mean == pytest.approx(exact.accuracy.mean, abs=0.01)
+    for method, times in CASES:
+        sites = release_federated(small, DATA, method=method)
+        assert sites.sums.noise == pytest.approx(times * small.mechanism.noise_std, rel=1e-6)
+        assert sites.sums.count == pytest.approx(len(POOLED), abs=40 * times)
+    assert "Sites: north, south, west." in str(sites)
+    assert list(sites.to_dict()["sites"]) == list(NAMES)
+
+
+def test_sites_that_check_another_posterior_are_told_apart(fitted):
+    other = replace(fitted, draws={n: each + 1e-3 for n, each in fitted.draws.items()})
+    identities = {plan(post, epsilon=1).identity for post in (fitted, other)
+                  for plan in (tacit.ModelCheck.plan, Score.plan)}  # fmt: skip
+    assert len(identities) == 4
+    assert Score.plan(fitted, epsilon=1, low=-3).identity not in identities

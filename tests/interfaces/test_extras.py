@@ -12,7 +12,7 @@ from tacit.errors import DISTRIBUTION, PACKAGE_EXTRAS, MissingPackage
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - {"test"})
+EXTRAS = sorted(set(PROJECT["optional-dependencies"]) - {"docs", "test"})
 
 
 def run(job, extras, folder):

@@ -1,6 +1,7 @@
 """What a user reads when something is wrong: one sentence that says what to do, and no row."""
 
 import re
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -324,3 +325,50 @@ def test_a_model_that_forgets_the_gaps_that_are_left_to_it_is_refused():
         tacit.plan(forgets, schema, budget=BUDGET)
     plan = tacit.plan(remembers, schema, budget=BUDGET)
     assert "dropped, but for missing x" in str(plan)
+
+
+# The page for users of brms and Bambi.
+SIDE_BY_SIDE = (Path(__file__).parents[2] / "docs" / "start" / "brms_bambi.md").read_text("utf-8")
+
+
+def cells(name):
+    """The rows of a table of the page, as lists of the formulas of each cell."""
+    table = SIDE_BY_SIDE.partition(f"<!-- {name} -->\n")[2].partition("\n\n")[0]
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()[2:]]
+    return [[re.findall("`([^`]*)`", cell.replace("\\|", "|")) for cell in row] for row in rows]
+
+
+def page_schema():
+    """The last schema of the page."""
+    code = SIDE_BY_SIDE.rpartition("schema = ")[2].partition("```")[0]
+    return eval(code, {"tacit": tacit})  # noqa: S307
+
+
+@pytest.mark.parametrize("formula", [row[-1][0] for row in cells("formulas")])
+def test_formulas_beside_those_of_brms_and_bambi_are_read(formula):
+    assert formula.partition("~")[2].strip() in str(tacit.glm(formula, schema=page_schema()))
+
+
+@pytest.mark.parametrize(
+    "formula", [each for row in cells("refused") for each in row[0] if "~" in each]
+)
+def test_formulas_that_the_page_calls_refused_are_refused(formula):
+    with pytest.raises(TacitError):
+        tacit.glm(formula, schema=page_schema())
+
+
+@pytest.mark.parametrize(
+    ("family", "outcome"),
+    [
+        ("ordinal", "pain"),
+        ("negativebinomial", "visits"),
+        ("zero_inflated_poisson", "visits"),
+        ("gamma", "cost"),
+        ("lognormal", "months"),
+        ("weibull", "months"),
+        ("weibull_ph", "months"),
+    ],
+)
+def test_families_of_the_page_take_the_outcomes_that_it_names(family, outcome):
+    assert f'`"{family}"`' in SIDE_BY_SIDE
+    assert tacit.glm(f"{outcome} ~ age", schema=page_schema(), family=family).family == family

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,8 @@ from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.model_check import ModelCheck, least_effects
-from tacit.api.release import run_release
-from tacit.api.rows import encode_rows, model_columns, simulated_units
+from tacit.api.release import SiteStatements, release_plan
+from tacit.api.rows import encode_rows, example_rows, model_columns, simulated_units
 from tacit.data.columns import Kind
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -31,10 +31,12 @@ from tacit.errors import InvalidArgument
 from tacit.inference.model_checks import BinnedColumn, CheckRelease, CheckSums, FamilySums
 from tacit.inference.score_contributions import score_function
 from tacit.models.base import Row, UnitModel
+from tacit.privacy.checkpoint import combined_digest
 from tacit.privacy.mechanisms import NoisySums
+from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.predictive import predictive_model
-from tacit.results.statement import UNIT_PLURALS
+from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
 
 Bins = Mapping[str, int | Sequence[float]]
 # How many bins numbers and predictions have, how many levels have bins of their own, and in how many wider bins columns
@@ -105,26 +107,7 @@ def check(
         LedgerError: If the ledger cannot be used.
     """
     plan = plan_check(post, by=by, bins=bins, epsilon=epsilon, delta=delta, budget=budget)
-    rows = encode_rows(plan.schema, plan.names, data)
-    released, statement = run_release(
-        plan.release,
-        rows,
-        plan.mechanism,
-        plan.budget,
-        schema=plan.schema,
-        public=_PUBLIC,
-        assumption=_ASSUMPTION,
-        label=plan.label(label),
-        ledger=ledger,
-        seed=seed,
-    )
-    return ModelCheck(
-        title=plan.title,
-        sums=plan.release.found(released, plan.mechanism.noise_std),
-        predictors=plan.predictors,
-        is_number=plan.is_number,
-        privacy=statement,
-    )
+    return release_plan(plan, data, ledger=ledger, seed=seed, label=label)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,6 +123,7 @@ class CheckPlan:
         release: What is computed from the rows.
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
+        posterior: A digest of the posterior, by which sites know that they check the same.
         size: The declared number of units, or None.
     """
 
@@ -151,7 +135,11 @@ class CheckPlan:
     release: CheckRelease
     budget: Budget
     mechanism: NoisySums
+    posterior: str
     size: int | None = None
+
+    public: ClassVar[tuple[str, ...]] = _PUBLIC
+    assumption: ClassVar[str] = _ASSUMPTION
 
     @cached_property
     def cost(self) -> Budget:
@@ -182,6 +170,36 @@ class CheckPlan:
         """What a ledger's entry says of the check, and a note."""
         said = f"check of {self.title} by {', '.join(each.name for each in self.release.columns) or 'nothing'}"
         return clean_text(said if note is None else f"{said}; {note}")
+
+    @property
+    def identity(self) -> str:
+        """All that the question depends on beside the schema, as text."""
+        return f"{self.posterior} {self.release.columns!r} {self.release.pairs!r}"
+
+    def rows(self, data: TableLike) -> Rows:
+        """The rows of a table, as the release reads them."""
+        return encode_rows(self.schema, self.names, data)
+
+    def example(self) -> Rows:
+        """A simulated row of the same shape."""
+        return example_rows(self.schema, self.names)
+
+    def found(
+        self,
+        released: Floats,
+        noise_std: float,
+        privacy: PrivacyStatement,
+        sites: SiteStatements | None = None,
+    ) -> ModelCheck:
+        """What follows from the noisy sum, with noise of this standard deviation in every number."""
+        return ModelCheck(
+            title=self.title,
+            sums=self.release.found(released, noise_std),
+            predictors=self.predictors,
+            is_number=self.is_number,
+            privacy=privacy,
+            sites=sites or {},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -259,6 +277,7 @@ def plan_check(
         release=release,
         budget=chosen,
         mechanism=release.calibrate(chosen),
+        posterior=posterior_digest(post),
         size=size,
     )
 
@@ -406,6 +425,14 @@ def own_model(post: Posterior, done: str) -> tuple[UnitModel, Schema]:
             f"Posteriors of models without a schema, or of a tacit.Model, cannot be {done}."
         )
     return predictive_model(post)
+
+
+def posterior_digest(post: Posterior) -> str:
+    """A digest of a posterior's draws: the same of a file on every machine."""
+    named = sorted(post.model_draws.items())
+    texts = [f"{name} {np.shape(each)}".encode() for name, each in named]
+    numbers = [np.ascontiguousarray(each, np.float64).tobytes() for _, each in named]
+    return combined_digest(*texts, *numbers)
 
 
 def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]:

@@ -90,7 +90,7 @@ def fit_federated(
     """Fits one model to the data of several sites, each within its own budget.
 
     All sites run in this process, for studies and tests. A deployment over a network uses the same
-    clients and server; see `tacit.federated_study`, and "Federated fits" in the documentation.
+    clients and server; see `tacit.federated_study`, and "Several sites" in the documentation.
 
     Args:
         model: A model as for `tacit.plan`. Models of `tacit.conjugate` are fitted by their natural
@@ -270,7 +270,7 @@ def federated_study(
     """Defines a federated study for a real deployment: a fit, or tables, a check or a score of all rows.
 
     The server and each site keep their own copy of the file that calls this function. See
-    "Federated fits" in the documentation.
+    "Several sites" in the documentation.
 
     Args:
         model: The model, as for `tacit.fit_federated`; or the plan of what sites release together, as for

@@ -109,7 +109,7 @@ def _method(method: NoisySum | None) -> NoisySum:
 
 
 def release_target(asked: SumPlan[Found]) -> SumTarget:
-    """What sites are asked for the release of a plan."""
+    """What sites compute for the release of a plan."""
     return SumTarget(
         model=Question(asked.label(), asked.identity),
         release=asked.release,

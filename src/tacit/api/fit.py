@@ -75,7 +75,7 @@ def fit(
         model: A formula such as ``"readmitted ~ age + ward"`` or another model as `tacit.plan` takes
             it; or a `Plan`, which has its own schema, budget, method and size.
         data: A data frame, a mapping of arrays or the path of a file (see `Schema.encode`); or a
-            list of paths, which several processes share (see "Several processes and machines" in the documentation). A
+            list of paths, which several processes share (see "Large tables" in the documentation). A
             `tacit.Model` without a schema takes `tacit.Rows`.
         schema: The public facts about the columns, or the path of their YAML file. Leave it out if
             ``model`` was made by `tacit.glm`, or if ``data`` are `tacit.Rows`.

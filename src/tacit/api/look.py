@@ -212,6 +212,59 @@ class Look:
         found = self.estimates.quantiles(name, shares, sorted_table(groups))
         return self._frame(found, groups, {"quantile": shares})
 
+    def survival(
+        self,
+        time: str,
+        event: str,
+        by: str | Sequence[str] | None = None,
+        times: Sequence[float] | None = None,
+    ) -> "pd.DataFrame":
+        """The Kaplan-Meier curve of a time: the share for which the event had not happened yet.
+
+        A table of the time with the event (and with what it is grouped by) must have been asked for, as in
+        ``tables=[("months", "died")]``. Where too few are left at risk for the noise, there is no estimate, and the interval
+        reaches from zero to where the curve was last. Within bins, whose edges are those of `quantiles`, it is not known who was censored
+        before an event, and intervals have room for it; each contains the noise, and not how other people would differ.
+
+        Args:
+            time: The time to the event, or to the end of observation: a number or a count.
+            event: A binary column: whether the event happened then.
+            by: A column, or several, to group by.
+            times: The times; by default the edges of bins.
+
+        Returns:
+            A data frame of time, value, lower and upper, after the columns of the groups.
+        """
+        groups = self._check_groups(time, (event, *(() if by is None else _names(by))))[1:]
+        column = self.release.column(time)
+        if not column.is_number or not isinstance(self.release.column(event).kind, Binary):
+            raise InvalidArgument(
+                "survival needs a time, which is a number or a count, and a binary event."
+            )
+        found = self.estimates.survival(time, event, groups)
+        edges = np.array(column.edges[PARTS])
+        if column.is_whole:  # halfway between two values, after the lower one
+            edges = np.floor(edges)
+        if times is None:
+            begin = 1 if column.is_whole else 0
+            found = Intervals(*(each[..., begin:] for each in found))
+            return self._frame(found, groups, {"time": edges[begin:].tolist()})
+        chosen = np.array([float(each) for each in times])
+        if not np.all((chosen >= min(edges[0], column.kind.low)) & (chosen <= edges[-1])):
+            raise InvalidArgument(
+                f"times must be between {column.kind.low:g} and {column.kind.high:g}, the bounds of {time!r}."
+            )
+        before = np.searchsorted(edges, chosen, side="right") - 1
+        after = np.searchsorted(edges, chosen, side="left")
+        share = np.where(
+            after > before,
+            (chosen - edges[before]) / np.maximum(edges[after] - edges[before], 1e-300),
+            0.0,
+        )
+        values = (1 - share) * found.estimates[..., before] + share * found.estimates[..., after]
+        found = Intervals(values, found.lower[..., after], found.upper[..., before])
+        return self._frame(found, groups, {"time": chosen.tolist()})
+
     def table_one(self, by: str | None = None) -> "pd.DataFrame":
         """A "Table 1": every column described, for all and for each group, with 90% intervals in brackets.
 
@@ -423,6 +476,7 @@ class Look:
             rows=rows,
             quantiles=self._quantile_rows(),
             statement=self.privacy,
+            sites=sites_sentences(self.sites),
         )
 
     def to_json(self) -> str:
@@ -564,7 +618,7 @@ class Look:
         return "; ".join(" by ".join(each) for each in self.tables)
 
     def _check_groups(self, name: str, by: str | Sequence[str] | None) -> Table:
-        groups = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        groups = () if by is None else _names(by)
         self._check_table((name, *groups))
         if not self._has_means(name, groups):
             raise InvalidArgument(
@@ -610,6 +664,11 @@ class Look:
             name = ", ".join(map(str, labels[min(1, len(table) - 1) :]))
             found.append((above, Bar(name, count, lower, lower, upper, upper)))
         return found
+
+
+def _names(by: str | Sequence[str]) -> Table:
+    """Names of columns, of which there may be one."""
+    return (by,) if isinstance(by, str) else tuple(by)
 
 
 def _estimate(found: Intervals, place: int | tuple[()]) -> Estimate:

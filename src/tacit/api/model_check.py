@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from scipy.stats import chi2, ncx2
 from tacit._format import format_count, text_table
 from tacit._html import render_template
 from tacit._typing import Floats
+from tacit.api.release import SiteStatements, site_dicts, sites_sentences
 from tacit.inference.model_checks import PIT_EDGES, TAIL, CheckSums, Family
 from tacit.results.drawings import Bar, axis_for_bars
 from tacit.results.report import write_files
@@ -76,7 +77,8 @@ class ModelCheck:
         sums: What was released.
         predictors: The columns that the outcome depends on in the model.
         is_number: For each column that was checked by, whether it is a number.
-        privacy: The privacy statement.
+        privacy: The privacy statement; of several sites, that of the one that spent most.
+        sites: Of several sites, the privacy statement of each by its name; None for a site that did not answer.
     """
 
     title: str
@@ -84,6 +86,7 @@ class ModelCheck:
     predictors: tuple[str, ...]
     is_number: Mapping[str, bool]
     privacy: PrivacyStatement
+    sites: SiteStatements = field(default_factory=dict)
 
     @staticmethod
     def plan(post: Any, **settings: Any) -> "CheckPlan":
@@ -337,6 +340,7 @@ class ModelCheck:
             "units": self.sums.count,
             "noise": self.sums.noise,
             "privacy": self.privacy.to_dict(),
+            **({"sites": site_dicts(self.sites)} if self.sites else {}),
         }
 
     def __repr__(self) -> str:
@@ -357,6 +361,7 @@ class ModelCheck:
             text_table(lines, "lrrll"),
             "",
             about,
+            *sites_sentences(self.sites),
             cost,
         ]
         return "\n".join(parts).rstrip()

@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +31,11 @@ from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.events import ComposedDpEvent, DpEvent, GaussianDpEvent, SelfComposedDpEvent
 from tacit.accounting.ledger import Ledger
-from tacit.api.check import own_model, posterior_normal
+from tacit.api.check import own_model, posterior_digest, posterior_normal
 from tacit.api.fit import interrupted, run_plan
 from tacit.api.plan import ASSUMPTIONS, Plan, check_ledger, fit_assumptions, plan
-from tacit.api.release import run_release
-from tacit.api.rows import encode_rows, model_columns, simulated_units
+from tacit.api.release import SiteStatements, release_plan, site_dicts, sites_sentences
+from tacit.api.rows import encode_rows, example_rows, model_columns, simulated_units
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import BudgetError, InvalidArgument
@@ -57,6 +57,7 @@ from tacit.models.front_ends import SchemaLike, adapt_model, resolve_model
 from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.mechanisms import BarkerTests, NoisySums
 from tacit.privacy.noise import Randomness
+from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
 from tacit.results.statement import UNIT_PLURALS, PrivacyStatement
 
@@ -122,21 +123,7 @@ def score(
         LedgerError: If the ledger cannot be used.
     """
     asked = plan_score(post, low=low, high=high, epsilon=epsilon, delta=delta, budget=budget)
-    rows = encode_rows(asked.schema, asked.names, data)
-    released, statement = run_release(
-        asked.release,
-        rows,
-        asked.mechanism,
-        asked.budget,
-        schema=asked.schema,
-        public=_PUBLIC,
-        assumption=_ASSUMPTION,
-        label=asked.label(label),
-        ledger=ledger,
-        seed=seed,
-    )
-    sums = asked.release.found(released, asked.mechanism.noise_std)
-    return Score(title=asked.title, sums=sums, privacy=statement)
+    return release_plan(asked, data, ledger=ledger, seed=seed, label=label)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,6 +137,8 @@ class ScorePlan:
         release: What is computed from the rows.
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
+        posterior: A digest of the posterior, by which sites know that they score the same.
+        asked_range: The range that was asked for, without what was left open.
     """
 
     title: str
@@ -158,6 +147,11 @@ class ScorePlan:
     release: ScoreRelease
     budget: Budget
     mechanism: NoisySums
+    posterior: str
+    asked_range: tuple[float | None, float | None] = (None, None)
+
+    public: ClassVar[tuple[str, ...]] = _PUBLIC
+    assumption: ClassVar[str] = _ASSUMPTION
 
     @cached_property
     def cost(self) -> Budget:
@@ -168,6 +162,30 @@ class ScorePlan:
         """What a ledger's entry says of the score, and a note."""
         said = f"score of {self.title}"
         return clean_text(said if note is None else f"{said}; {note}")
+
+    @property
+    def identity(self) -> str:
+        """All that the question depends on beside the schema, as text."""
+        return f"{self.posterior} {self.asked_range!r}"
+
+    def rows(self, data: TableLike) -> Rows:
+        """The rows of a table, as the release reads them."""
+        return encode_rows(self.schema, self.names, data)
+
+    def example(self) -> Rows:
+        """A simulated row of the same shape."""
+        return example_rows(self.schema, self.names)
+
+    def found(
+        self,
+        released: Floats,
+        noise_std: float,
+        privacy: PrivacyStatement,
+        sites: SiteStatements | None = None,
+    ) -> "Score":
+        """What follows from the noisy sum, with noise of this standard deviation in every number."""
+        sums = self.release.found(released, noise_std)
+        return Score(title=self.title, sums=sums, privacy=privacy, sites=sites or {})
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -223,6 +241,8 @@ def plan_score(
         release=release,
         budget=chosen,
         mechanism=release.calibrate(chosen),
+        posterior=posterior_digest(post),
+        asked_range=(low, high),
     )
 
 
@@ -233,12 +253,14 @@ class Score:
     Attributes:
         title: The model.
         sums: What was released.
-        privacy: The privacy statement.
+        privacy: The privacy statement; of several sites, that of the one that spent most.
+        sites: Of several sites, the privacy statement of each by its name; None for a site that did not answer.
     """
 
     title: str
     sums: ScoreSums
     privacy: PrivacyStatement
+    sites: SiteStatements = field(default_factory=dict)
 
     @staticmethod
     def plan(post: Posterior, **settings: Any) -> ScorePlan:
@@ -280,6 +302,7 @@ class Score:
             "units": self.sums.count,
             "range": [self.sums.release.range.low, self.sums.release.range.high],
             "privacy": self.privacy.to_dict(),
+            **({"sites": site_dicts(self.sites)} if self.sites else {}),
         }
 
     def to_json(self) -> str:
@@ -299,6 +322,7 @@ class Score:
             f"Score of {self.title}, with 90% intervals that contain noise and sampling",
             text_table(lines, "lr"),
             f"{format_count(self.sums.count, self.sums.noise)} {many}. Log densities are per row, and within {own.low:.3g} and {own.high:.3g}.",
+            *sites_sentences(self.sites),
             self.privacy.cost_sentence if self.privacy.is_private else "",
         ]
         return "\n".join(parts).rstrip()

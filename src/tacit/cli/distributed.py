@@ -173,7 +173,7 @@ def join_processes(workers: int) -> int:
         Processes().meet()
     except (ValueError, RuntimeError):  # also if the name of a machine leads nowhere
         raise InvalidArgument(
-            "JAX did not find the other processes; 'Several processes and machines' in the documentation has job files."
+            "JAX did not find the other processes; 'Large tables' in the documentation has job files."
         ) from None
     if jax.process_count() != workers:
         raise InvalidArgument(

@@ -26,11 +26,18 @@ def new(
         list[str] | None, typer.Option(help="Name of a site; repeat for each site.")
     ] = None,
     run: Annotated[str, typer.Option(help="Name of the first run.")] = "run-1",
+    base_image: Annotated[
+        str | None,
+        typer.Option(
+            help="Base image of containers by its digest, python:...-slim@sha256:...; by default it is looked up "
+            "later, by the first command in compose.yaml."
+        ),
+    ] = None,
 ) -> None:
     """Create a Flower project, with a folder for each site and a README with the commands."""
     from tacit.cli import project
 
-    project.write_project(folder, tuple(site or ("north", "south", "west")), run)
+    project.write_project(folder, tuple(site or ("north", "south", "west")), run, base_image)
     typer.echo(
         f"Wrote {folder}; start with {folder / 'README.md'}. To try it on this machine: cd {folder}, "
         "tacit federated keys, sh trial.sh."
@@ -239,8 +246,7 @@ def guard(
     ],
 ) -> None:
     """Answer for a site as a separate user, so that code shipped to the node cannot read rows."""
-    from tacit.cli.federated_tools import site_checks
-    from tacit.federated.deploy import WarmSite
+    from tacit.federated.deploy import WarmSite, site_checks
     from tacit.federated.guard import Guard, answer_or_error
     from tacit.federated.settings import SiteSettings
 
@@ -276,11 +282,10 @@ def node(
 
     It ends when the SuperNode ends; let a service manager start it again.
     """
-    try:
-        from tacit.federated.flower import free_port, run_node, supernode_command
-    except ModuleNotFoundError:
-        raise MissingPackage("flwr", "tacit federated node") from None
+    from tacit.federated.node import find_program, free_port, run_node, supernode_command
 
+    if find_program("flower-supernode") is None:
+        raise MissingPackage("flwr", "tacit federated node")
     port = port or free_port()
     command = supernode_command(
         socket, superlink=superlink, root_certificates=root_certificates, key=key, port=port

@@ -5,7 +5,6 @@ They are not beside the commands because they load JAX and cryptography, and the
 
 import ipaddress
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,15 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument, TacitError
-from tacit.federated.agreement import short_digest
-from tacit.federated.deploy import OpenSite, Study, load_study
-from tacit.federated.method import prepare_site
+from tacit.errors import InvalidArgument
+from tacit.federated.deploy import CheckLine, OpenSite, load_study, site_checks, study_checks
 from tacit.federated.settings import SiteSettings
-from tacit.federated.targets import Target
-
-CheckLine = tuple[str, str, bool]
 
 
 def run_checks(path: Path) -> list[CheckLine]:
@@ -35,78 +28,8 @@ def run_checks(path: Path) -> list[CheckLine]:
         The lines. Nothing is charged, and of the rows it only says whether they can be read.
     """
     if path.suffix != ".toml":
-        study = load_study(path)
-        return [*_agreement_lines(study), *_trial_round_lines(study, study.sites[0])]
+        return list(study_checks(load_study(path)))
     return list(site_checks(OpenSite(SiteSettings.from_file(path))))
-
-
-def site_checks(site: OpenSite) -> Iterator[CheckLine]:
-    """The lines of a check of a site that is open."""
-    yield from _agreement_lines(site.study)
-    yield from _ledger_lines(site.settings, site.study)
-    yield from _mask_key_lines(site.settings, site.study)
-    yield _data_line(site)
-    yield from _trial_round_lines(site.study, site.name)
-
-
-def _agreement_lines(study: Study[Target]) -> Iterator[CheckLine]:
-    agreement = study.agreement
-    for name, value in agreement.parts:
-        yield name, short_digest(value) if name == "schema" else value, True
-    yield "digest of all of these", agreement.digest, True
-
-
-def _ledger_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
-    try:
-        ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
-        left = ledger.left
-    except TacitError as error:
-        yield "ledger", str(error), False
-        return
-    yield "ledger", f"{settings.ledger}: {left}", True
-
-
-def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
-    if not study.masked:
-        yield "keys of masks", "not needed: every answer is private by itself", True
-        return
-    missing = sorted(set(study.sites) - set(settings.members))
-    if settings.identity is None or not settings.identity.is_file():
-        yield "keys of masks", "no signing key: tacit federated identity", False
-    elif missing:
-        yield "keys of masks", f"no public key of {', '.join(missing)} under [members]", False
-    else:
-        yield "keys of masks", "the signing key, and the public keys of all sites", True
-
-
-def _data_line(site: OpenSite) -> CheckLine:
-    try:
-        site.check_readable()
-    except (TacitError, OSError) as error:
-        said = str(error) if isinstance(error, InvalidArgument) else type(error).__name__
-        return "data", said, False
-    return "data", "can be read, and have the study's columns and unit", True
-
-
-def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
-    """A round on a simulated row, with the noise of the study, and without a ledger."""
-    try:
-        server = study.server()
-        task = server.tasks(study.sites)[name]
-        site = prepare_site(
-            name,
-            study.example,
-            study.method,
-            study.target,
-            run=study.run,
-            sites=len(study.sites),
-            budget=study.budget,
-        )
-        reply = site.answer(task)
-    except TacitError as error:
-        yield "a round on a simulated row", str(error), False
-        return
-    yield "a round on a simulated row", f"an answer of {len(reply.change):,} numbers", True
 
 
 _Key = ec.EllipticCurvePrivateKey

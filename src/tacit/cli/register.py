@@ -2,12 +2,14 @@
 
 import json
 import os
-import shutil
 import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tacit.errors import InvalidArgument, MissingPackage, TacitError
+from tacit.federated.node import find_program
+
+_AT_ONCE = 4  # each is a program that imports Flower
 
 
 def register_nodes(keys: Path, sites: tuple[str, ...], nodes: Path, superlink: str) -> str:
@@ -33,21 +35,31 @@ def register_nodes(keys: Path, sites: tuple[str, ...], nodes: Path, superlink: s
             f"{keys} has no public key of {', '.join(missing) or 'a site'}: SITE.pub, from tacit federated keys or "
             "from the site itself."
         )
+    program = find_program("flwr")
+    if program is None:
+        raise MissingPackage("flwr", "tacit federated register")
     lines = nodes.read_text("utf-8").split() if nodes.is_file() else []
     known = {line.partition("=")[0] for line in lines}
-    for name in names:
-        if name not in known:
-            lines.append(f"{name}={_register(keys / f'{name}.pub', superlink)}")
-            nodes.write_text(f"{' '.join(lines)}\n", "utf-8")  # also if the next one fails
+    new = [name for name in names if name not in known]
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        asked = [
+            threads.submit(_register, program, keys / f"{name}.pub", superlink) for name in new
+        ]
+        failed: TacitError | None = None
+        for name, answer in zip(new, asked, strict=True):
+            try:
+                lines.append(f"{name}={answer.result()}")
+            except TacitError as error:
+                failed = failed or error
+            else:
+                nodes.write_text(f"{' '.join(lines)}\n", "utf-8")  # also if another one fails
+    if failed:
+        raise failed
     return " ".join(lines)
 
 
-def _register(key: Path, superlink: str) -> int:
+def _register(program: str, key: Path, superlink: str) -> int:
     """The number that the SuperLink gives to the node with a public key."""
-    beside = Path(sys.executable).parent
-    program = shutil.which("flwr", path=os.pathsep.join([str(beside), os.environ.get("PATH", "")]))
-    if program is None:
-        raise MissingPackage("flwr", "tacit federated register")
     command = [program, "supernode", "register", os.fspath(key), superlink, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     try:

@@ -1,7 +1,7 @@
 """Several sites fit one posterior, and no row leaves a site.
 
 `PooledScoring`, the default, and `Partitioned` have the settings of a run for `tacit.fit_federated` (all sites in one
-process) and `tacit.federated_study` (sites on a network). The other names are privacy schemes. See "Federated fits" in the documentation.
+process) and `tacit.federated_study` (sites on a network). The other names are privacy schemes. See "Several sites" in the documentation.
 
 The stub ``__init__.pyi`` lists the names. Each is imported when it is first used.
 """

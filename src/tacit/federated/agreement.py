@@ -53,6 +53,7 @@ _PART_NAMES = {
     "schema": "schema",
     "method": "method",
     "model": "model or prior",
+    "question": "question",
     "tacit": "version of Tacit",
     "jax": "version of JAX",
 }

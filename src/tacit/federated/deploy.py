@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument, Refused
+from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.agreement import Agreement, short_digest
 from tacit.federated.guard import error_reply
 from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
@@ -47,6 +47,7 @@ from tacit.federated.server import Server
 from tacit.federated.settings import SiteSettings
 from tacit.federated.site import Client
 from tacit.federated.targets import T, Target, study_digest
+from tacit.models.base import UnitModel
 from tacit.privacy.checkpoint import strip_addresses
 from tacit.privacy.gate import compilation_cache_in
 from tacit.privacy.noise import Randomness
@@ -92,7 +93,7 @@ class Study(Generic[T]):
 
     Args:
         run: The name of the run.
-        target: What sites fit together.
+        target: What sites fit together, or are asked once.
         method: Settings of the run.
         sites: Names of the sites.
         budget: The budget of every site.
@@ -151,8 +152,17 @@ class Study(Generic[T]):
             budget=str(self.budget),
             schema=self.schema,
             method=strip_addresses(repr(self.method)),
-            model=short_digest(study_digest(self.target.family, self.target, self.example)),
+            **self._asked,
         )
+
+    @property
+    def _asked(self) -> dict[str, str]:
+        """The model that is fitted, or the question that is answered once."""
+        digest = short_digest(study_digest(self.target.family, self.target, self.example))
+        model = self.target.model
+        if isinstance(model, UnitModel):
+            return {"model": digest}
+        return {"question": f"{model.describe()}, {digest}"}
 
     @cached_property
     def setting(self) -> RunSetting[T]:
@@ -290,6 +300,85 @@ class OpenSite:
         )
         terms = self.study.agreement.text.encode()
         return Masker(self.name, secret, roster, LedgerMaskKeys(self._ledger), terms)
+
+
+# What was looked at, what was found, and whether it is in order.
+CheckLine = tuple[str, str, bool]
+
+
+def study_checks(study: Study[Target]) -> Iterator[CheckLine]:
+    """The lines of a check at the server. Nothing is charged."""
+    yield from _agreement_lines(study)
+    yield from _trial_round_lines(study, study.sites[0])
+
+
+def site_checks(site: OpenSite) -> Iterator[CheckLine]:
+    """The lines of a check of a site that is open. Of the rows it only says whether they can be read."""
+    yield from _agreement_lines(site.study)
+    yield from _ledger_lines(site.settings, site.study)
+    yield from _mask_key_lines(site.settings, site.study)
+    yield _data_line(site)
+    yield from _trial_round_lines(site.study, site.name)
+
+
+def _agreement_lines(study: Study[Target]) -> Iterator[CheckLine]:
+    agreement = study.agreement
+    for name, value in agreement.parts:
+        yield name, short_digest(value) if name == "schema" else value, True
+    yield "digest of all of these", agreement.digest, True
+
+
+def _ledger_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
+    try:
+        ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
+        left = ledger.left
+    except TacitError as error:
+        yield "ledger", str(error), False
+        return
+    yield "ledger", f"{settings.ledger}: {left}", True
+
+
+def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
+    if not study.masked:
+        yield "keys of masks", "not needed: every answer is private by itself", True
+        return
+    missing = sorted(set(study.sites) - set(settings.members))
+    if settings.identity is None or not settings.identity.is_file():
+        yield "keys of masks", "no signing key: tacit federated identity", False
+    elif missing:
+        yield "keys of masks", f"no public key of {', '.join(missing)} under [members]", False
+    else:
+        yield "keys of masks", "the signing key, and the public keys of all sites", True
+
+
+def _data_line(site: OpenSite) -> CheckLine:
+    try:
+        site.check_readable()
+    except (TacitError, OSError) as error:
+        said = str(error) if isinstance(error, InvalidArgument) else type(error).__name__
+        return "data", said, False
+    return "data", "can be read, and have the study's columns and unit", True
+
+
+def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
+    """A round on a simulated row, with the noise of the study, and without a ledger."""
+    try:
+        server = study.server()
+        task = server.tasks(study.sites)[name]
+        site = prepare_site(
+            name,
+            study.example,
+            study.method,
+            study.target,
+            run=study.run,
+            sites=len(study.sites),
+            budget=study.budget,
+        )
+        reply = site.answer(task)
+    except TacitError as error:
+        yield "a round on a simulated row", str(error), False
+        return
+    yield "a round on a simulated row", f"an answer of {len(reply.change):,} numbers", True
 
 
 # Where JAX stores compiled programs is one setting of the whole process.

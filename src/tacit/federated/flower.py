@@ -1,4 +1,4 @@
-"""The Flower apps of a study (the extra ``federated``): a site's end, the server's end, and a site's node.
+"""The Flower apps of a study (the extra ``federated``): a site's end and the server's end.
 
 Flower starts a process for every message, and may lose messages and nodes. A site's memory is therefore on
 its own disk (`tacit.federated.deploy`). The server repeats a task that was not answered, and the site's
@@ -10,20 +10,13 @@ The code of a ClientApp comes with the run. A site that wants to keep it away fr
 learns only the kind of an error at a site, and a sentence (`tacit.federated.guard`). What loads JAX is imported
 when it is needed: a node that only passes messages on to a guard starts quickly.
 
-Flower starts a program for every message, which imports Flower (some two seconds of CPU) and not JAX. What takes longer, the study,
-its rows and its compiled programs, stays in the memory of the guard.
+What takes long, the study, its rows and its compiled programs, stays in the memory of the guard; Flower's own program for a
+message in the memory of the node (`tacit.federated.node`).
 """
 
-import ctypes
 import logging
-import os
-import signal
-import socket as socketlib
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -42,7 +35,6 @@ if TYPE_CHECKING:  # they load JAX, which a node with a guard does not need
 _LOG = logging.getLogger(__name__)
 # The name of the record that holds the fields of a message.
 RECORD = "tacit"
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def client_app(settings: Callable[[Context], "SiteSettings"] | None = None) -> ClientApp:
@@ -109,9 +101,14 @@ def server_app(study: "Study[Target]", *, pinned: bool = True) -> ServerApp:
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Grid, context: Context) -> None:
+        from tacit.federated.deploy import study_checks
         from tacit.federated.flower_grid import serve
 
         _log_progress()
+        for name, found, fine in study_checks(study):
+            if not fine:
+                raise InvalidArgument(f"{name}: {found}")
+            _LOG.info("%s: %s", name, found)
         settings = context.run_config
         nodes = parse_nodes(str(settings.get("nodes", "")))
         unnamed = [name for name in study.sites if name not in nodes]
@@ -161,76 +158,3 @@ def _log_progress() -> None:
     logger.setLevel(logging.INFO)
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
-
-
-def supernode_command(
-    socket: Path, *, superlink: str, root_certificates: Path, key: Path, port: int
-) -> list[str]:
-    """The command of a SuperNode whose messages go to a guard.
-
-    Args:
-        socket: The socket of the site's guard.
-        superlink: The address of the SuperLink.
-        root_certificates: The certificate of the study's authority.
-        key: The private key of the node.
-        port: The port of the node's own interface, on loopback.
-
-    Returns:
-        The command with its arguments.
-    """
-    return [
-        "flower-supernode",
-        *("--superlink", superlink),
-        *("--root-certificates", os.fspath(root_certificates)),
-        *("--auth-supernode-private-key", os.fspath(key)),
-        *("--host", "127.0.0.1", "--port", str(port)),
-        *("--node-config", f"guard='{socket.absolute()}'"),
-    ]
-
-
-def free_port() -> int:
-    """A port on loopback that nobody uses."""
-    with socketlib.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def run_node(command: Sequence[str]) -> int:
-    """Runs a SuperNode until it ends, and says why if it does not get in.
-
-    Args:
-        command: The command of the SuperNode; see `supernode_command`.
-
-    Returns:
-        The exit code of the SuperNode. A service manager should start the node again.
-    """
-    signal.signal(signal.SIGTERM, _stop)
-    # One thread only, so that something may run before the SuperNode.
-    with subprocess.Popen(command, preexec_fn=_end_with_parent) as node:  # noqa: S603, PLW1509
-        try:
-            node.wait()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            node.terminate()
-    if node.returncode > 0:
-        _LOG.error(
-            "The SuperNode ended (code %d). If it says 'Failed to activate' above, the server was reached and does "
-            "not take this node's key: it is not registered (tacit federated register), another process uses it, or "
-            "the node lost power less than a minute ago. Otherwise the server was not reached.",
-            node.returncode,
-        )
-    return node.returncode
-
-
-def _end_with_parent() -> None:
-    """Asks the kernel to end this process when its parent dies, by whatever signal; on Linux only.
-
-    A SuperNode that nobody fetches messages from would keep its site from coming back.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt

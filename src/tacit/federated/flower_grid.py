@@ -149,7 +149,7 @@ class _GroupsInMemory:
 class FlowerTransport:
     """Carries tasks over a Flower grid; see `tacit.federated.protocol` for its guarantees.
 
-    Every node is asked for the name of its site. The first node with a name keeps it. Another node
+    Every node sends the name of its site. The first node with a name keeps it. Another node
     that claims it is refused; if two claim it at once, both are.
 
     Args:

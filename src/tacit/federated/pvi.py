@@ -192,7 +192,7 @@ class Partitioned(FederatedFit[NaturalTarget]):
     """Partitioned variational inference. All settings are public and the same at all sites.
 
     Args:
-        scheme: How sites protect their data; see `tacit.federated.schemes`, and "Federated fits" in the documentation.
+        scheme: How sites protect their data; see `tacit.federated.schemes`, and "Several sites" in the documentation.
         num_rounds: How often every site is asked.
         schedule: ``"synchronous"`` or ``"sequential"``.
         damping: Factor that a site's change is multiplied by. By default 1; or one over the number of

@@ -38,6 +38,8 @@ _SAFE_COUNT = 6.0
 # cells that are nearly empty would otherwise push the margins up.
 _SLACK = 2.0
 _MIN_PLACE = -35.0  # in standard deviations: farther below zero, a limit would be lost in rounding
+# A number at risk is known if it is so many standard deviations of its noise.
+_KNOWN_RISK = 4.0
 _TOLERANCE = 1e-6  # of a count that must not be negative, in standard deviations
 
 
@@ -197,6 +199,47 @@ class ReleasedTables:
                 axis=-1,
             )
         found = np.clip(found, column.kind.low, column.kind.high)
+        return Intervals(found[..., 0], found[..., 1], found[..., 2])
+
+    def survival(self, time: str, event: str, by: Sequence[str] = ()) -> Intervals:
+        """Kaplan-Meier curves at the edges of the bins of a number, for all rows or each group: [cells of the groups, edges].
+
+        ``event`` has two levels: whether it happened at that time, or the row was censored. A hazard is the number of events in a bin over
+        that of those at risk. In a bin of several values half of those who were censored count as at risk. What is not known, because noise may be
+        as large as the number at risk, is NaN, between zero and the last upper end.
+        """
+        table = sorted_table((time, event, *by))
+        column = self.release.column(time)
+        axis, own = column.axes[PARTS], self.release.column(event).axes[SHOWN]
+        bins = axis.counts[:-1]
+        at_risk = np.cumsum(bins[::-1], axis=0)[::-1]
+        single = column.is_whole and bool(np.all(np.diff(column.edges[PARTS]) == 1))
+        values, variances = self._tensor(table, PARTS)
+        groups = [self._cells(name) for name in table if name not in (time, event)]
+        shape = tuple(len(each) for each in groups)
+        found = np.zeros((*shape, len(bins) + 1, 3))
+
+        def count(rows: Floats, levels: Floats, group: Sequence[Floats]) -> Floats:
+            """Coefficients of the answers in counts of a group, a line for each of the rows."""
+            others, total = iter(group), np.ones((len(rows), 1))
+            for name in table:
+                one = levels if name == event else rows if name == time else next(others)
+                factor = np.broadcast_to(one, (len(rows), one.shape[-1]))
+                total = np.einsum("ki,kj->kij", total, factor).reshape(len(rows), -1)
+            return total
+
+        for place in np.ndindex(shape):
+            group = [each[i] for each, i in zip(groups, place, strict=True)]
+            events, censored = (count(bins, own.counts[level], group) for level in (1, 0))
+            begun = count(at_risk, own.present, group)
+            found[place] = _survival_curve(
+                Estimates(values.ravel(), variances.ravel()),
+                events,
+                censored,
+                begun if single else begun - censored / 2,
+                float(ndtri((1 + self.level) / 2)),
+                single=single,
+            )
         return Intervals(found[..., 0], found[..., 1], found[..., 2])
 
     def score_product(self, scores: Mapping[str, Floats]) -> Intervals:
@@ -423,6 +466,47 @@ def _fieller_end(found: Ratios, width: Floats, side: int) -> Floats:
     with np.errstate(all="ignore"):
         root = (b + side * np.sqrt(np.maximum(b**2 - a * c, 0.0))) / a
     return np.where((a > 0) & (below > 0), root, np.nan)
+
+
+def _survival_curve(
+    answers: Estimates,
+    events: Floats,
+    censored: Floats,
+    at_risk: Floats,
+    width: float,
+    *,
+    single: bool,
+) -> Floats:
+    """The survival at every edge of some bins: estimate and the ends of its interval, [edges, 3].
+
+    Args:
+        answers: The answers.
+        events: Coefficients of the answers in the number of events of each bin.
+        censored: The same of those that were censored.
+        at_risk: The same of those at risk.
+        width: Half the width of an interval, in standard deviations.
+        single: Whether bins are single values, so that nobody was censored before an event of the same bin.
+    """
+    happened, left, number = (each @ answers.values for each in (events, censored, at_risk))
+    spread = np.sqrt(at_risk**2 @ answers.variances)
+    known = np.logical_and.accumulate(number > _KNOWN_RISK * spread)
+    number = np.where(known, number, 1.0)
+    share = np.where(known, np.minimum(happened / number, 1 - 0.5 / np.maximum(number, 1.0)), 0.0)
+    # The derivative of each hazard by the answers, and those of their sums.
+    slopes = (known / (number * (1 - share)))[:, None] * (events - share[:, None] * at_risk)
+    margin = width * np.sqrt(np.cumsum(slopes, axis=0) ** 2 @ answers.variances)
+    if (
+        not single
+    ):  # nobody knows how many of those who were censored were at risk: none to all of them
+        doubt = np.maximum(happened, 0) * np.maximum(left, 0) / (number**2 * (1 - share))
+        margin += np.cumsum(np.where(known, doubt, 0.0)) / 2
+    hazard = np.cumsum(-np.log1p(-share))
+    found = np.exp(-np.stack([hazard, hazard + margin, hazard - margin], axis=1))
+    found = np.vstack([np.ones(3), np.where(known[:, None], found, [np.nan, 0.0, np.inf])])
+    ends = np.minimum.accumulate(np.clip(found[:, 1:], 0.0, 1.0), axis=0)
+    there = np.concatenate([[True], known])
+    found[there, 0] = optimize.isotonic_regression(found[there, 0], increasing=False).x
+    return np.column_stack([np.clip(found[:, 0], ends[:, 0], ends[:, 1]), ends])
 
 
 def _needed_edges(

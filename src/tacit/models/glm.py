@@ -729,7 +729,7 @@ def glm(
 
     Formulas follow R, formulae and Bambi, but everything that those learn from data comes from the
     schema. Numbers are standardised by their bounds to [-1, 1], categories have the declared
-    levels, and spline knots lie between the bounds. See "Models by formula" in the documentation.
+    levels, and spline knots lie between the bounds. See "Formulas" in the documentation.
 
     Args:
         formula: The formula, such as ``"readmitted ~ age + C(ward)"``.

@@ -1,4 +1,4 @@
-"""Schemes of partitioned inference that exist to reproduce papers; "From the papers to Tacit" in the documentation says what we advise instead.
+"""Schemes of partitioned inference that exist to reproduce papers; "Papers" in the documentation says what we advise instead.
 
 `Hybrid` starts a private optimisation from released statistics (001, Section 4.2). `virtual_clients` and
 `local_averaging` divide a site's rows over shards, each with a clipped change of its own (Heikkilä et al. 2023).

@@ -556,7 +556,7 @@ class Posterior(NamedDraws, MethodResult):
         """Writes a report: ``report.html``, ``report.md`` and ``registry.yaml``.
 
         The HTML page is self-contained: it loads nothing from the network and runs no script. See
-        "Reports" in the documentation.
+        "Reading results" in the documentation.
 
         Args:
             folder: The folder to write to.

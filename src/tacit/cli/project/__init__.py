@@ -40,17 +40,25 @@ _FILES = {
 }
 
 
-def write_project(folder: Path, sites: tuple[str, ...], run: str) -> None:
+def write_project(
+    folder: Path, sites: tuple[str, ...], run: str, base_image: str | None = None
+) -> None:
     """Writes a project folder.
 
     Args:
         folder: The folder to create.
         sites: Names of the sites.
         run: Name of the first run.
+        base_image: The base image of containers with its digest, if it is known.
 
     Raises:
         InvalidArgument: If the folder exists, or a name is not valid.
     """
+    if base_image is not None and not re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", base_image):
+        raise InvalidArgument(
+            "The base image must have a digest, as in python:3.12-slim@sha256:... (64 digits): a tag may change. "
+            f"Look it up with docker buildx imagetools inspect {default_base_image()}."
+        )
     if folder.exists():
         raise InvalidArgument(f"{folder} exists; choose a folder that does not.")
     if len(set(sites)) != len(sites) or not all(
@@ -84,6 +92,14 @@ def write_project(folder: Path, sites: tuple[str, ...], run: str) -> None:
         _write_file(home / "compose.yaml", "compose_own.yaml", {**values, "name": site})
         shutil.copytree(folder / "software", home / "software")
         _write_data(home / "data.csv", number)
+    if base_image is not None:
+        for home in (folder, *(folder / "sites" / site for site in sites)):
+            (home / ".env").write_text(f"BASE_IMAGE={base_image}\n", "utf-8")
+
+
+def default_base_image() -> str:
+    """The tag of the base image of containers. Its digest is not known here."""
+    return f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
 
 
 def _write_software(folder: Path) -> str:
