@@ -3,8 +3,11 @@
     python benchmarks/explore.py                                        # coverage, 1,000 tables for each epsilon
     python benchmarks/explore.py --tables 200 --by-person               # people with up to four rows
     python benchmarks/explore.py --tables 300 --others PYTHON           # errors, beside diffprivlib and OpenDP
+    python benchmarks/explore.py --tables 200 --sites 5 --noise split   # rows of five sites, noise shared (or: site)
+    python benchmarks/explore.py --tables 200 --survival                # Kaplan-Meier curves; also with --sites
 
-Every table is new: 5,000 rows, an age, a number of visits, six wards of which some have few patients and one none, and an outcome. ``PYTHON``
+Every table is new: 5,000 rows, an age, a number of visits, six wards of which some have few patients and one none, and an outcome. Tables of survival have a time in months, whether somebody died then, and an arm; half of 5,000 people are censored.
+Of several sites, the largest has half of the rows, the next a quarter, and so on. ``PYTHON``
 is an interpreter that can import diffprivlib and OpenDP; `explore_others.py` runs there. All tools get the same tables and the same epsilon (for those that
 have a delta, 1e-6), once for everything together and once for a single answer.
 """
@@ -141,20 +144,78 @@ def of_numbers(look, rows, own):
             yield "share of ill", size, exact, ill["lower"][place - 1], ill["upper"][place - 1]
 
 
-def coverage(repeats, epsilon, people):
+def released(table, schema, epsilon, tables, bins, sites, noise):
+    """The look at a table, or at its rows at several sites."""
+    if not sites:
+        return tacit.explore(table, schema=schema, tables=tables, bins=bins, epsilon=epsilon)
+    ends = [int(len(table) * (1 - 0.5**each)) for each in range(1, sites)]
+    parts = zip([0, *ends], [*ends, len(table)], strict=True)
+    plan = tacit.Look.plan(schema, tables=tables, bins=bins, epsilon=epsilon)
+    return tacit.release_federated(
+        plan,
+        {f"site {i}": table.iloc[a:b] for i, (a, b) in enumerate(parts)},
+        method=tacit.federated.NoisySum(noise=noise),
+    )
+
+
+def in_study(rng, people):
+    """A table of times to death, months that are not whole."""
+    death, end = 30 * rng.weibull(1.3, people), rng.uniform(0, 60, people)
+    arm = rng.choice(["treated", "control"], people, p=[0.7, 0.3])
+    return pd.DataFrame({"months": np.minimum(death, end), "died": death <= end, "arm": arm})
+
+
+def kaplan_meier(times, died, at):
+    """The share who had not died before some times."""
+    died_at, deaths = np.unique(times[died], return_counts=True)
+    at_risk = len(times) - np.searchsorted(np.sort(times), died_at)
+    curve = np.concatenate([[1.0], np.cumprod(1 - deaths / at_risk)])
+    return curve[np.searchsorted(died_at, at, side="left")]
+
+
+def survival_coverage(repeats, epsilon, sites, noise):
+    """Prints how often intervals of Kaplan-Meier curves contain those of the rows, and how wide they are."""
+    schema = tacit.Schema(
+        {
+            "months": tacit.Number(0, 60),
+            "died": tacit.Binary(),
+            "arm": tacit.Category(["treated", "control"]),
+        }
+    )
+    found, at = defaultdict(list), np.arange(6.0, 60.0, 6.0)
+    for repeat in range(repeats):
+        table = in_study(np.random.default_rng(repeat), ROWS)
+        look = released(table, schema, epsilon, [("months", "died", "arm")], None, sites, noise)
+        curves = look.survival("months", "died", by="arm", times=at)
+        for arm in ("treated", "control"):
+            own = table[table["arm"] == arm]
+            truth = kaplan_meier(own["months"].to_numpy(), own["died"].to_numpy(), at)
+            lines = curves[curves["arm"] == arm]
+            right = (lines["lower"] - 1e-9 <= truth) & (truth <= lines["upper"] + 1e-9)
+            for known in (True, False):
+                shown = (lines["value"].notna() == known).to_numpy()
+                widths = (lines["upper"] - lines["lower"])[shown]
+                error = np.abs(lines["value"] - truth)[shown]
+                found[arm, known] += zip(right[shown], widths, error, strict=True)
+    for (arm, known), numbers in found.items():
+        if numbers:
+            right, width, error = np.mean(numbers, axis=0)
+            size = f"{arm}{'' if known else ', too few at risk'}"
+            print(
+                f"| {epsilon:g} | survival | {size} | {len(numbers):,} | {right:.3f} | {width:.3f} | {error:.4f} |",
+                flush=True,
+            )
+
+
+def coverage(repeats, epsilon, people, sites=0, noise="site"):
     """Prints how often intervals contain the truth."""
     schema = tacit.Schema(COLUMNS, **({"person": "who", "most_rows": MOST_ROWS} if people else {}))
     inside = defaultdict(list)
     for repeat in range(repeats):
         rng = np.random.default_rng(repeat)
         table = by_person(rng, ROWS // 2) if people else simulated(rng, ROWS)
-        look = tacit.explore(
-            table,
-            schema=schema,
-            tables=["age", "visits", ("ward", "ill"), ("ward", "age")],
-            bins={"age": AGE_EDGES},
-            epsilon=epsilon,
-        )
+        tables = ["age", "visits", ("ward", "ill"), ("ward", "age")]
+        look = released(table, schema, epsilon, tables, {"age": AGE_EDGES}, sites, noise)
         given = look, *weights(table)
         for kind, size, truth, lower, upper in (*of_counts(*given), *of_numbers(*given)):
             right = np.ravel((lower <= truth + 1e-6) & (truth - 1e-6 <= upper)).tolist()
@@ -236,13 +297,22 @@ def main():
     parser.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--by-person", action="store_true")
     parser.add_argument("--others", help="a Python interpreter that has diffprivlib and OpenDP")
+    parser.add_argument("--sites", type=int, default=0, help="of how many sites the rows are")
+    parser.add_argument("--noise", choices=["site", "split"], default="site")
+    parser.add_argument("--survival", action="store_true", help="of Kaplan-Meier curves")
     settings = parser.parse_args()
+    if settings.survival:
+        print("| epsilon | number | arm | intervals | coverage | width | error |")
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        for epsilon in settings.epsilons:
+            survival_coverage(settings.tables, epsilon, settings.sites, settings.noise)
+        return
     if settings.others:
         beside_others(settings.tables, settings.epsilons, settings.others)
         return
     print("| epsilon | number | size | intervals | coverage |\n| --- | --- | --- | --- | --- |")
     for epsilon in settings.epsilons:
-        coverage(settings.tables, epsilon, settings.by_person)
+        coverage(settings.tables, epsilon, settings.by_person, settings.sites, settings.noise)
 
 
 if __name__ == "__main__":

@@ -324,6 +324,7 @@ class ModelCheck:
             panels=panels,
             rows=[[each.name, *row] for each, row in zip(self.tests, rows, strict=True)],
             statement=self.privacy,
+            sites=sites_sentences(self.sites),
         )
 
     def to_json(self) -> str:
