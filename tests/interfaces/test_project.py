@@ -1,5 +1,6 @@
 """`tacit federated new` and `identity`: what they write is what sites and servers read."""
 
+import json
 import os
 import re
 import shutil
@@ -259,6 +260,38 @@ def test_containers_have_files_that_exist_and_commands_that_are_understood(tmp_p
         Path("Dockerfile").read_text("utf-8")
     )
     assert f"'software/{wheel.name}[federated]'" in Path("README.md").read_text("utf-8")
+
+
+def test_compose_files_are_of_the_specification(tmp_path):
+    """Its schema is part of check-jsonschema."""
+    checks = pytest.importorskip("check_jsonschema")
+    jsonschema = pytest.importorskip("jsonschema")
+    vendored = Path(checks.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
+    schema = json.loads(vendored.read_text("utf-8"))
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    assert main(["federated", "new", str(tmp_path / "study"), "--site", "a"]) == 0
+    files = [*(tmp_path / "study").rglob("compose.yaml")]
+    assert len(files) == 2
+    for file in files:
+        composed = yaml.safe_load(file.read_text("utf-8"))
+        validator.validate(composed)
+        composed["services"]["open"]["comand"] = composed["services"]["open"].pop("command")
+        assert not validator.is_valid(composed)
+
+
+def test_the_base_image_is_one_with_a_digest(tmp_path, capsys):
+    image = f"python:3.12-slim@sha256:{64 * '5'}"
+    new = ["federated", "new", str(tmp_path / "study"), "--site", "a", "--base-image"]
+    for wrong in ("python:3.12-slim", "python@sha256:55", image + "5"):
+        assert main([*new, wrong]) == 2
+        assert "a tag may change" in capsys.readouterr().err
+    assert main([*new, image]) == 0
+    for home in (tmp_path / "study", tmp_path / "study" / "sites" / "a"):
+        assert (home / ".env").read_text("utf-8") == f"BASE_IMAGE={image}\n"
+        dockerfile = (home / "Dockerfile").read_text("utf-8")
+        assert "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n" in dockerfile
+        # Without a digest nothing is built.
+        assert "BASE_IMAGE: ${BASE_IMAGE:?" in (home / "compose.yaml").read_text("utf-8")
 
 
 def check_services(composed, rows):

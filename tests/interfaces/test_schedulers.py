@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/large_tables.md").read_text("utf-8")
@@ -30,3 +31,12 @@ def test_a_job_of_kubernetes_names_what_the_manifest_has():
     (command,) = container["args"]
     assert f"--workers {job['completions']} " in command
     assert job["completions"] == job["parallelism"]
+
+
+def test_the_manifest_is_of_kubernetes():
+    kubernetes = pytest.importorskip("kubernetes_validate")
+    (text,) = re.findall("```yaml\n(.*?)```", PAGE, re.DOTALL)
+    for part in yaml.safe_load_all(text):
+        kubernetes.validate(part, "1.30", strict=True)
+        with pytest.raises(kubernetes.ValidationError):
+            kubernetes.validate(part | {"specification": {}}, "1.30", strict=True)
