@@ -84,7 +84,10 @@ class _StoredProgram(Generic[_P, _R]):
             ):  # whatever is wrong with the file, the program is compiled again
                 packed, result = pickle.loads(_read_own(path))  # noqa: S301 (as private as the code)
                 found: Callable[_P, _R] = serialize_executable.deserialize_and_load(
-                    packed, jax.tree.structure((args, kwargs)), result
+                    packed,
+                    jax.tree.structure((args, kwargs)),
+                    result,
+                    execution_devices=jax.local_devices()[:1],  # as compiled; the default is all
                 )
                 return found
         compiled = self._jitted.lower(*args, **kwargs).compile()
@@ -116,7 +119,7 @@ def remember(key: str, compute: Callable[[], _R]) -> _R:
 def _stored_path(determined_by: str) -> Path | None:
     """The file of what is determined by a text and this platform; None if nothing is stored."""
     folder = program_folder()
-    if folder is None or jax.process_count() > 1:
+    if folder is None or jax.process_count() > 1 or jax.config.values["jax_default_device"]:
         return None
     return folder / hashlib.sha256(f"{_platform_facts()}\n{determined_by}".encode()).hexdigest()
 
@@ -188,5 +191,8 @@ def _platform_facts() -> str:
     with suppress(OSError):  # where the system tells what its processor can do
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    machine = platform.machine(), platform.processor(), os.cpu_count(), jax.default_backend()
-    return repr((versions, options, machine, features, jax.config.values["jax_enable_x64"]))
+    machine = platform.machine(), platform.processor(), os.cpu_count()
+    backend = jax.default_backend(), jax.local_devices()[0].device_kind, jax.device_count()
+    return repr(
+        (versions, options, machine, features, backend, jax.config.values["jax_enable_x64"])
+    )

@@ -1,6 +1,10 @@
 """Compiled programs in the user's cache folder: which there are, and what they are good for."""
 
+import os
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -63,6 +67,22 @@ def test_a_second_process_traces_no_step_and_finds_the_same(folder, monkeypatch)
     assert narrower > kept
     fit(formula="y ~ 0 + x")
     assert names(folder) > narrower
+
+
+def test_programs_are_loaded_where_there_are_several_devices(folder):
+    # PyMC's samplers in JAX ask for 100 devices of the processor.
+    code = "import jax; from privacy.test_stored import fit; print(jax.device_count(), fit().draws['x'].sum())"
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}
+    tests = Path(__file__).parents[1]
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code], env=env, cwd=tests, check=True, capture_output=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert names(folder)
+    assert found[0] == found[1]
+    assert found[0].startswith(b"3 ")
 
 
 @pytest.mark.slow
