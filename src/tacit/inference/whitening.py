@@ -56,7 +56,8 @@ def final_states(
     def log_density(
         scaled_position: jax.Array, root: jax.Array, start: jax.Array, own: _Own
     ) -> jax.Array:
-        value = density(start + root @ scaled_position, own, shared)
+        # The model may compute in 64 bits; chains keep the type of their starts.
+        value = density(start + root @ scaled_position, own, shared).astype(starts.dtype)
         return jnp.where(jnp.isfinite(value), value, -1e30)
 
     slope = jax.value_and_grad(log_density)
@@ -88,10 +89,10 @@ def final_states(
     def turn(chains: Chains, x: tuple[jax.Array, jax.Array]) -> tuple[Chains, None]:
         index, key = x
         for_momentum, for_test, for_step = jax.random.split(key, 3)
-        momentum = jax.random.normal(for_momentum, chains.position.shape)
+        momentum = jax.random.normal(for_momentum, chains.position.shape, starts.dtype)
         # Every fourth round takes small steps, for chains that began where the density is steep.
         small = index % 4 == 1
-        step = chains.step * jax.random.uniform(for_step, minval=0.6, maxval=1.2)
+        step = chains.step * jax.random.uniform(for_step, (), starts.dtype, 0.6, 1.2)
         step = step * jnp.where(small, 0.1, 1.0)
         moved, gain = jax.vmap(propose, in_axes=(0, 0, None, 0, 0, 0))(
             chains.position, momentum, step, roots, starts, given
@@ -101,7 +102,8 @@ def final_states(
         changed = chains.step * jnp.exp(0.5 * (share - _TARGET_ACCEPTANCE) / (1 + index / 5) ** 0.5)
         position = jnp.where(accept[:, None], moved, chains.position)
         adapt = (index < rounds // 2) & ~small
-        return Chains(position, jnp.where(adapt, changed, chains.step)), None
+        kept = jnp.where(adapt, changed.astype(starts.dtype), chains.step)
+        return Chains(position, kept), None
 
     first = Chains(jnp.zeros_like(starts), jnp.asarray(0.2, starts.dtype))
     chains, _ = jax.lax.scan(turn, first, (jnp.arange(rounds), jax.random.split(key, rounds)))
