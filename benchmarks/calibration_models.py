@@ -386,17 +386,17 @@ def mixture():
     )
 
 
-def by_formula(formula, family, columns, priors, draw):
+def by_formula(formula, family, columns, priors, draw, link=None):
     """A model by formula; what ``draw`` knows the truth of is scored."""
     schema = tacit.Schema(columns)
-    model = tacit.glm(formula, family=family, schema=schema, priors=priors)
+    model = tacit.glm(formula, family=family, link=link, schema=schema, priors=priors)
     known, _ = draw(np.random.default_rng(0), 5)
     signs = {name: f"-{name}" for name in ("alpha", "kappa", "drop_out", "sigma")}
     names = [signs.get(name, name) for name in model.function.order if name in known]
     return Case(model, schema, draw, plain(*names))
 
 
-def by_family(left, family, columns, priors, draw_prior, draw_outcome, right=""):
+def by_family(left, family, columns, priors, draw_prior, draw_outcome, right="", link=None):
     """A family of `tacit.glm` with two predictors, and priors under which tables are not extreme.
 
     ``draw_prior`` draws parameters beside the two coefficients; ``draw_outcome`` columns of the
@@ -412,7 +412,22 @@ def by_family(left, family, columns, priors, draw_prior, draw_outcome, right="")
 
     columns = {"u": tacit.Number(-1, 1), "v": tacit.Number(-1, 1), **columns}
     priors = {"u": ("normal", 0, 0.7), "v": ("normal", 0, 0.7), **priors}
-    return by_formula(f"{left} ~ u + v{right}", family, columns, priors, draw)
+    return by_formula(f"{left} ~ u + v{right}", family, columns, priors, draw, link)
+
+
+def probit():
+    def outcome(rng, terms, truth):
+        return {"y": (truth["Intercept"] + terms + rng.normal(size=len(terms)) > 0).astype(int)}
+
+    return by_family(
+        "y",
+        "bernoulli",
+        {"y": tacit.Binary()},
+        {"Intercept": ("normal", 0, 0.7)},
+        lambda rng: {"Intercept": rng.normal(0, 0.7)},
+        outcome,
+        link="probit",
+    )
 
 
 def interactions():
@@ -720,11 +735,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "hierarchical-noncentred": lambda: hierarchical(centred=False),
     "intercepts-centred": lambda: random_intercepts(centred=True),
     "intercepts-noncentred": lambda: random_intercepts(centred=False),
+    "site-effects": lambda: random_intercepts(centred=True, count=10),
     "person": person,
     "mixture": mixture,
     "ordinal": ordinal,
     "zero-inflated": lambda: zero_inflated(varied=False),
     "zero-inflated-nb": lambda: zero_inflated(varied=True),
+    "probit": probit,
     "gamma": gamma,
     "beta": beta,
     "weibull": lambda: weibull("censored(time, event)", drop_out, drop_out=0.25),

@@ -233,16 +233,16 @@ def sources(folder):
 
 
 class Problem:
-    """A table split into rows to fit and rows held out, as a table and as a design matrix."""
+    """A table split at random into rows to fit and rows held out, as a table and as a design matrix."""
 
-    def __init__(self, source):
+    def __init__(self, source, split=1):
         formula, schema, table = source.make()
         self.family, self._kinds = source.family, dict(schema.items)
         self.model = tacit.glm(formula, schema=schema, family=source.family)
         self.outcome, terms = formula.split(" ~ ")
         self._terms = terms.split(" + ")
         size = len(table[self.outcome])
-        order = np.random.default_rng(1).permutation(size)
+        order = np.random.default_rng(split).permutation(size)
         kept, held = np.split(order, [size * 4 // 5])
         kept = kept[: source.rows]
         self.table, self.held_out = (
@@ -413,25 +413,25 @@ def _warm(seconds):
     return float(np.median(seconds[1:] or seconds))
 
 
-def _flat(values):
+def flat(values):
     return np.concatenate([np.ravel(values[name]) for name in sorted(values)]).astype(float)
 
 
-def _ends(post):
+def interval_ends(post):
     ends = post.interval(0.9)
-    return [_flat({name: values[i] for name, values in ends.items()}) for i in range(2)]
+    return [flat({name: values[i] for name, values in ends.items()}) for i in range(2)]
 
 
 def agreement(name, problem, exact, fits):
     posts, seconds, messages = fits
-    mean, (low, high) = _flat(exact.mean()), _ends(exact)
-    sd = _flat({each: np.std(draws, axis=0) for each, draws in exact.model_draws.items()})
+    mean, (low, high) = flat(exact.mean()), interval_ends(exact)
+    sd = flat({each: np.std(draws, axis=0) for each, draws in exact.draws.items()})
     if posts:
-        below, above = np.moveaxis([_ends(post) for post in posts], 1, 0)
+        below, above = np.moveaxis([interval_ends(post) for post in posts], 1, 0)
         held = (below <= mean) & (mean <= above)
         wrong = ((below > 0) & (mean < 0)) | ((above < 0) & (mean > 0))
         widths = (above - below) / (high - low)
-        errors = np.array([_flat(post.mean()) - mean for post in posts]) / sd
+        errors = np.array([flat(post.mean()) - mean for post in posts]) / sd
     else:
         held = wrong = widths = errors = np.full((1, len(mean)), np.nan)
     names = [

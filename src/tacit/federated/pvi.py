@@ -20,7 +20,6 @@ from tacit.federated.method import FederatedFit
 from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
 from tacit.federated.server import (
-    MAX_COMPARED_SITES,
     Schedule,
     ScheduleName,
     Server,
@@ -295,8 +294,7 @@ class Partitioned(FederatedFit[NaturalTarget]):
         family, found = target.family, held.posterior
         gaussian = family if isinstance(family, DiagonalGaussian | FullGaussian) else None
         clear = isinstance(self.scheme, WithoutPrivacy)
-        compared = len(server.sites) <= MAX_COMPARED_SITES
-        moved = influence_sentences(held.influence() if compared else {})
+        moved = influence_sentences(held.influence())
         return MethodResult(
             draws=target.named_draws(found, _POSTERIOR_DRAWS, seed),
             trace={"natural": np.array(server.trace)},

@@ -34,8 +34,6 @@ ScheduleName = Literal["synchronous", "sequential"]
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
 _MAX_EMPTY_ROUNDS = 3
-# With more sites than this, a result says nothing of their influence: it takes too long.
-MAX_COMPARED_SITES = 100
 # A site whose rows move the posterior by more standard deviations than this is named.
 _NOTABLE_INFLUENCE = 3.0
 # The arrays of a state that all update rules have: kinds of numbers and dimensions.

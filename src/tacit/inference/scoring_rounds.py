@@ -17,6 +17,7 @@ entries by shrinkage.
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -257,7 +258,7 @@ MIN_UNITS = 50.0
 _MAX_SLOPE, _MAX_DIRECTION_SLOPE = 2.0, 1.5
 # The squared clip is the dimension, and up to so many times more, as long as noise stays below this share of the
 # sampling variance.
-_NOISE_SHARE, _MAX_CLIP_FACTOR = 0.1, 25.0
+_NOISE_SHARE, _MAX_CLIP_FACTOR = 0.25, 25.0
 # Relative change of slopes when the position moves by one row's standard deviation.
 _SLOPE_CHANGE = 0.3
 # Relative standard deviations: of the ratio of slope to curvature around that of simulated rows, and of the slope by
@@ -302,6 +303,14 @@ class RoundRecord(NamedTuple):
     variance: float
     sums: ScoreSums
     late: bool
+
+
+class RemovedUnits(NamedTuple):
+    """How many units, what they add to the score of each late round, and their share of the noise variance."""
+
+    units: float
+    scores: Sequence[Floats]
+    noise_share: float
 
 
 class ScoreLikelihood(NamedTuple):
@@ -627,6 +636,31 @@ class Rounds:
         sampling = self.units * variance * kept * (1 + again) * self.root @ shape @ self.root.T
         gain = np.swapaxes(np.linalg.solve(sampling + noise, a), -1, -2)
         return gain @ score, symmetric(gain @ a), at
+
+    def late_posterior(self, removed: RemovedUnits | None = None) -> tuple[Floats, Floats]:
+        """Mean and covariance by the late rounds and the mean slope, of all units or without some of them.
+
+        In coordinates in which the prior is round, and taken for normal. The slope of a unit is that of all.
+        """
+        records = [each for each in self.records if each.late]
+        rest = self
+        if removed is not None:
+            rest = copy(self)
+            rest.units = max(self.units - removed.units, MIN_UNITS)
+            records = [
+                each._replace(
+                    score=each.score - score, variance=(1 - removed.noise_share) * each.variance
+                )
+                for each, score in zip(records, removed.scores, strict=True)
+            ]
+        shape = np.eye(len(self.position))
+        if self.releases_curvature:
+            estimate = self.curvature.estimate(self.public, self.root, self.position)
+            level = max(self._level(estimate), _mean_diagonal(estimate.mean))
+            shape = _floor_eigenvalues(estimate.mean / level, _MIN_SLOPE_EIGENVALUE)
+        slope = self.used_slope[0]
+        mean, precision = rest._estimate(slope * shape, 0.8 * slope, shape, records)  # noqa: SLF001 (a copy)
+        return self.basis @ mean, self.basis @ np.linalg.inv(precision) @ self.basis.T
 
     def likelihood(self, rng: np.random.Generator, count: int) -> ScoreLikelihood:
         """The likelihood of the late rounds, with slopes drawn by what is known of them."""
