@@ -69,7 +69,7 @@ class _StoredProgram(Generic[_P, _R]):
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         leaves, tree = jax.tree.flatten((args, kwargs))
-        kind = tree, tuple((each.shape, each.dtype) for each in leaves)
+        kind = tree, (_is_in_64_bits(), *((each.shape, each.dtype) for each in leaves))
         if kind not in self._programs:
             self._programs[kind] = self._load_or_compile(kind, args, kwargs)
         return self._programs[kind](*args, **kwargs)
@@ -121,7 +121,8 @@ def _stored_path(determined_by: str) -> Path | None:
     folder = program_folder()
     if folder is None or jax.process_count() > 1 or jax.config.values["jax_default_device"]:
         return None
-    return folder / hashlib.sha256(f"{_platform_facts()}\n{determined_by}".encode()).hexdigest()
+    facts = f"{_platform_facts()} {_is_in_64_bits()}"
+    return folder / hashlib.sha256(f"{facts}\n{determined_by}".encode()).hexdigest()
 
 
 def _read_own(path: Path) -> bytes:
@@ -193,6 +194,9 @@ def _platform_facts() -> str:
         features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     machine = platform.machine(), platform.processor(), os.cpu_count()
     backend = jax.default_backend(), jax.local_devices()[0].device_kind, jax.device_count()
-    return repr(
-        (versions, options, machine, features, backend, jax.config.values["jax_enable_x64"])
-    )
+    return repr((versions, options, machine, features, backend))
+
+
+def _is_in_64_bits() -> bool:
+    """Whether JAX computes in 64 bits here, which can change while a process runs."""
+    return bool(jax.config.values["jax_enable_x64"])

@@ -497,8 +497,9 @@ import sys, jax, tacit
 tacit.fit, tacit.plan, tacit.models.PyMC
 assert not {"pymc", "pytensor", "bambi"} & sys.modules.keys()
 from tacit.models.pymc_graph import pytensor_to_jax
+from tacit._precision import in_32_bits
 jax.config.update("jax_enable_x64", %s)
-pytensor_to_jax()
+in_32_bits(pytensor_to_jax)()  # as a fit imports it
 assert "pytensor.link.jax.dispatch.basic" in sys.modules
 assert jax.config.jax_enable_x64 is %s
 """

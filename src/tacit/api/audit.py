@@ -13,6 +13,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._format import format_epsilon, format_number
+from tacit._precision import in_32_bits
 from tacit._typing import JSON
 from tacit.accounting import Adjacency
 from tacit.api.audit_runs import (
@@ -102,6 +103,7 @@ class Audit:
         return "\n".join([*lines, verdict])
 
 
+@in_32_bits
 def audit(
     plan: Plan,
     *,

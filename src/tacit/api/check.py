@@ -16,6 +16,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._format import clean_text, format_epsilon, format_number, text_table
+from tacit._precision import in_32_bits
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
@@ -59,6 +60,7 @@ _PUBLIC = (
 _ASSUMPTION = "no number in the schema or the bins was computed from these data, nor in the posterior but by releases"
 
 
+@in_32_bits
 def check(
     post: Posterior,
     data: TableLike,
@@ -239,6 +241,7 @@ class CheckPlan:
         return "\n".join(parts)
 
 
+@in_32_bits
 def plan_check(
     post: Posterior,
     *,

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from tacit import _validate
 from tacit._format import clean_text, format_epsilon, format_number, text_table
+from tacit._precision import in_32_bits
 from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
@@ -49,6 +50,7 @@ _PUBLIC = (
 _ASSUMPTION = "no number in the schema, the tables or their bins was computed from these data"
 
 
+@in_32_bits
 def explore(
     data: TableLike,
     *,
@@ -265,6 +267,7 @@ def _rounded(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{float(f'{number:.2g}'):g}"
 
 
+@in_32_bits
 def plan_look(
     schema: SchemaLike,
     *,

@@ -16,6 +16,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._format import is_watched, progress_bar
+from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger
@@ -71,6 +72,7 @@ _PUBLIC = (
 )
 
 
+@in_32_bits
 def fit_federated(
     model: object,
     data: Mapping[str, TableLike | Rows],
@@ -253,6 +255,7 @@ def federated_posterior(
     )
 
 
+@in_32_bits
 def federated_study(
     model: object,
     *,
@@ -308,9 +311,11 @@ def federated_study(
     chosen, target = method_and_target(model, declared, method, size)
     names, example = tuple(sites), dummy_rows(target.model, declared, 1)
 
+    @in_32_bits
     def read(path: Path) -> Rows:
         return model_rows(target.model, declared, path)
 
+    @in_32_bits
     def finish(server: Server, path: Path) -> None:
         prepared = chosen.scheme.prepare(chosen.setting(target, total, len(names)))
         costs = dict.fromkeys(names, SiteCost(event=prepared.event, budget=total))
@@ -339,6 +344,7 @@ def federated_study(
     return study
 
 
+@in_32_bits
 def forecast_study(
     study: Study[Target], size: int, *, noise: Literal["site", "split"] | None = None
 ) -> Precision:
@@ -429,6 +435,7 @@ def site_part(posterior: Posterior, path: Path) -> tuple[Posterior, SiteContribu
     return replace(posterior, privacy=posterior.sites[settings.name]), part
 
 
+@in_32_bits
 def held_out_score(
     path: Path, posterior: Posterior, budget: Budget, own: ScoreRange
 ) -> HeldOutScore:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar, cast
 from uuid import uuid4
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import ASSUMPTIONS, fit_assumptions
@@ -44,6 +45,7 @@ SITES_HOLD_CHARGES = (
 )
 
 
+@in_32_bits
 def release_federated(
     plan: SumPlan[Found],
     data: Mapping[str, TableLike],
@@ -179,9 +181,11 @@ def release_study(
     """The study of a plan; see `tacit.federated_study`."""
     chosen, target, names = _method(method), release_target(plan), tuple(sites)
 
+    @in_32_bits
     def read(path: Path) -> Rows:
         return plan.rows(path)
 
+    @in_32_bits
     def finish(server: Server, path: Path) -> None:
         prepared = chosen.prepare(chosen.setting(target, plan.budget, len(names)))
         cost = SiteCost(event=prepared.event, budget=plan.budget, noise_std=prepared.noise_std)

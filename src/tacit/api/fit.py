@@ -16,6 +16,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._format import is_watched, progress_bar
+from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.ledger import Ledger, Receipt
@@ -47,6 +48,7 @@ from tacit.results.statement import PrivacyStatement
 from tacit.results.summary import to_table_units
 
 
+@in_32_bits
 def fit(
     model: object,
     data: Data,
@@ -129,7 +131,7 @@ def fit(
         Processes().meet()
     if is_first:
         for sentence in plan.warnings:
-            warnings.warn(sentence, ForecastWarning, stacklevel=2)
+            warnings.warn(sentence, ForecastWarning, stacklevel=3)
     # 4. Read the rows.
     rows = _read_rows(plan.model, plan.schema, data)
     # 5. Check the ledger.
@@ -179,6 +181,7 @@ def _plan(
     return cached_plan(model, schema, budget, method, size)
 
 
+@in_32_bits
 def fit_many(
     model: object,
     rows: Sequence[Rows],
@@ -242,6 +245,7 @@ def fit_many(
 _REFERENCE_FITS = {"laplace": laplace, "nuts": nuts}
 
 
+@in_32_bits
 def fit_without_privacy(
     model: object,
     data: Data,
@@ -338,6 +342,7 @@ def _run_method(plan: Plan, gate: Gate, randomness: Randomness, *, progress: boo
         return plan.method.run(plan.model, gate, key, report_progress)
 
 
+@in_32_bits
 def run_plan(
     plan: Plan,
     gate: Gate,

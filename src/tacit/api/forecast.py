@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
@@ -41,6 +42,7 @@ _PESSIMISTIC_QUANTILE = 0.75
 _MAX_TABLES = 1000
 
 
+@in_32_bits
 def forecast(
     model: object,
     schema: SchemaLike | None = None,

@@ -24,6 +24,7 @@ from tacit._format import (
     requested_note,
 )
 from tacit._html import render_template
+from tacit._precision import in_32_bits
 from tacit.accounting import Adjacency, Budget
 from tacit.accounting.accountants import cost, costs, stopping_costs
 from tacit.accounting.budget import choose_budget
@@ -159,6 +160,7 @@ class Speed(NamedTuple):
         return self.mechanism.num_steps * self.step * max(larger, 1.0)
 
 
+@in_32_bits
 def measure_speeds(
     model: UnitModel,
     schema: Schema | None,
@@ -593,6 +595,7 @@ def fit_assumptions(
     return f"{assumptions[0]}, but for {but}", *assumptions[1:]
 
 
+@in_32_bits
 def plan(
     model: object,
     schema: SchemaLike | None = None,
@@ -659,6 +662,7 @@ def plan(
     return build_plan(adapted, schema, dummy, budget, method, size, scenario, forecast)
 
 
+@in_32_bits
 def build_plan(
     model: UnitModel,
     schema: Schema | None,
@@ -688,6 +692,7 @@ def build_plan(
     )
 
 
+@in_32_bits
 def cached_plan(
     model: object, schema: Schema, budget: Budget, method: Method | str | None, size: int | None
 ) -> Plan:

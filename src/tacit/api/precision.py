@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tacit._format import text_table
+from tacit._precision import in_32_bits
 from tacit._typing import Floats
 from tacit.api.rows import model_columns, simulated_units
 from tacit.api.scenario import ColumnDistribution, Scenario
@@ -158,6 +159,7 @@ class Precision:
         return "\n".join([text_table(cells, sides, header), "", about, *self.assumptions])
 
 
+@in_32_bits
 def coarse_forecast(
     model: UnitModel,
     schema: Schema,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._precision import in_32_bits
 from tacit.data.columns import Column, mark_missing
 from tacit.data.schema import Schema
 from tacit.data.shards import ShardAssignment, check_distinct_files, read_shard_assignment
@@ -46,6 +47,7 @@ def encode_rows(
     return rows
 
 
+@in_32_bits
 def simulated_units(
     schema: Schema, names: Sequence[str], may_be_missing: Sequence[str] = ()
 ) -> Units:
@@ -67,11 +69,13 @@ def simulated_units(
     return Units(fields, np.arange(schema.most_rows) < number[:, None])
 
 
+@in_32_bits
 def dummy_rows(model: UnitModel, schema: Schema, units: int) -> Rows:
     """Simulated rows of the shapes that the data will have."""
     return example_rows(schema, model_columns(model, schema), units)
 
 
+@in_32_bits
 def example_rows(schema: Schema, names: Sequence[str], units: int = 1) -> Rows:
     """Simulated rows of some columns, of the shapes that the data will have."""
     columns = schema.dummy_rows(units, names=names)
@@ -84,6 +88,7 @@ _NUM_PROBE_ROWS = 200  # simulated rows
 
 
 @lru_cache(maxsize=32)
+@in_32_bits
 def gradient_norms(model: UnitModel, schema: Schema) -> NDArray[np.floating]:
     """Lengths of the gradients of simulated units with one row each, at the start of a fit."""
     rows = schema.dummy_rows(_NUM_PROBE_ROWS, names=model_columns(model, schema))

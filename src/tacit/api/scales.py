@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
@@ -16,6 +17,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.column_scales import ScaleMethod, ScaleRelease
 
 
+@in_32_bits
 def private_scales(
     schema: Schema,
     data: TableLike,

@@ -25,6 +25,7 @@ from tacit._format import (
     is_watched,
     text_table,
 )
+from tacit._precision import in_32_bits
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate, events
 from tacit.accounting.accountants import cost
@@ -83,6 +84,7 @@ _COMPARE_PUBLIC = (
 )
 
 
+@in_32_bits
 def score(
     post: Posterior,
     data: TableLike,
@@ -217,6 +219,7 @@ class ScorePlan:
         return "\n".join(lines)
 
 
+@in_32_bits
 def plan_score(
     post: Posterior,
     *,
@@ -452,6 +455,7 @@ def _simulated_scores(models: tuple[UnitModel, ...]) -> Callable[..., Any]:
     return every
 
 
+@in_32_bits
 def compare(
     models: Sequence[object] | Mapping[str, object],
     data: TableLike,
@@ -635,6 +639,7 @@ class ComparePlan:
 _SCORE_SHARE = 0.2
 
 
+@in_32_bits
 def plan_compare(
     models: Sequence[object] | Mapping[str, object],
     *,

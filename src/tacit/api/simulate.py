@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit._typing import Array, ArrayTree, Floats
 from tacit.accounting import Budget
 from tacit.api.rows import model_columns
@@ -391,6 +392,7 @@ def fit_tables(
     # What a fit finds if it goes on.
     model, mechanism = tables.fitted, without_stop(method.calibrate(tables.fitted, budget))
 
+    @in_32_bits  # in its own thread
     def fitted(i: int) -> tuple[MethodResult, float]:
         began = time.perf_counter()
         gate = open_gate(rows[i], mechanism, Randomness(seed + i))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
@@ -40,6 +41,7 @@ _MAX_SETS = 1000
 _HALF_STD = 0.15
 
 
+@in_32_bits
 def synthesize(
     data: TableLike,
     *,
@@ -154,6 +156,7 @@ class SynthesisPlan:
         )
 
 
+@in_32_bits
 def plan_synthesis(
     schema: Schema,
     *,
@@ -208,6 +211,7 @@ def _complete_columns(release: TableRelease, complete: Complete) -> tuple[str, .
     return tuple(complete)
 
 
+@in_32_bits
 def draw_tables(
     look: Look,
     *,

@@ -7,6 +7,7 @@ import numpy as np
 
 from tacit import _validate
 from tacit._format import text_table
+from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.budget import choose_budget
 from tacit.api.scenario import Scenario
@@ -70,6 +71,7 @@ class TuneResult:
         return f"{text_table(rows, 'lrrr', header)}\n\n{about}"
 
 
+@in_32_bits
 def tune(
     model: object,
     schema: SchemaLike | None = None,

@@ -26,6 +26,7 @@ from typing import Generic
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused, TacitError
@@ -138,6 +139,7 @@ class Study(Generic[T]):
         return self.method.scheme.split
 
     @cached_property
+    @in_32_bits
     def about(self) -> str:
         """A digest that identifies the study."""
         about = self.method.about(self.target, len(self.sites), self.example)
@@ -156,6 +158,7 @@ class Study(Generic[T]):
         )
 
     @property
+    @in_32_bits
     def _asked(self) -> dict[str, str]:
         """The model that is fitted, or the question that is answered once."""
         digest = short_digest(study_digest(self.target.family, self.target, self.example))
@@ -165,11 +168,13 @@ class Study(Generic[T]):
         return {"question": f"{model.describe()}, {digest}"}
 
     @cached_property
+    @in_32_bits
     def setting(self) -> RunSetting[T]:
         """What a site knows about the run."""
         return self.method.setting(self.target, self.budget, len(self.sites))
 
     @cached_property
+    @in_32_bits
     def prepared(self) -> Prepared:
         """What a site does in this study, with the noise of its budget."""
         return self.method.scheme.prepare(self.setting)
@@ -179,6 +184,7 @@ class Study(Generic[T]):
         """The unit of privacy."""
         return "data set" if self.method.scheme.protects == "data set" else self.example.unit
 
+    @in_32_bits
     def server(self) -> Server:
         """The server of this study."""
         return self.method.server(

@@ -15,6 +15,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit.errors import Refused
 from tacit.federated.agreement import Agreement
 from tacit.federated.deploy import Study
@@ -365,6 +366,7 @@ class FlowerTransport:
             )
 
 
+@in_32_bits
 def serve(
     grid: Grid,
     study: Study[Target],

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tacit._precision import in_32_bits
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.journal import Answer, Journal, MemoryJournal, RunTerms, random_key
 from tacit.federated.protocol import Numbers, Reply, Task, pack_arrays, unpack_arrays
@@ -109,6 +110,7 @@ class Client:
         self._key = key or (lambda _: random_key())
         self._journal = MemoryJournal() if journal is None else journal
 
+    @in_32_bits
     def answer(self, task: Task) -> Reply:
         """The reply to a task, computed once and repeated if the task is repeated. [client-answer]"""
         self._check_task(task)

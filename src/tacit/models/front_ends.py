@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tacit._precision import in_32_bits, to_32_bits
 from tacit.data.columns import Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument, MissingPackage
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 SchemaLike = Schema | str | os.PathLike[str]
 
 
+@in_32_bits
 def adapt_model(model: object, schema: Schema | None) -> UnitModel:
     """The model in the form that inference takes.
 
@@ -170,6 +172,7 @@ def _adapt_numpyro(model: object, schema: Schema | None) -> UnitModel:
     if schema is None:
         raise InvalidArgument("A NumPyro model needs schema=: the public facts about its columns.")
     check_captured(described.function, *filter(callable, described.constants.values()))
+    described = replace(described, constants=to_32_bits(dict(described.constants)))
     made = check_numpyro_model(from_numpyro(described, schema), schema).unit_model
     return _check_gaps(made, schema)
 

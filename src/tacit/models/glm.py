@@ -20,6 +20,7 @@ from numpyro.distributions import Distribution, constraints
 from scipy import special
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit.data.columns import MISSING_INTEGER, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
@@ -651,6 +652,7 @@ class GLM:
         return "\n".join([*lines, *table])
 
 
+@in_32_bits
 def glm_from_spec(spec: GLMSpec, schema: Schema) -> GLM:
     """The model that a specification describes, with the default priors."""
     return glm(spec.formula, family=spec.family, schema=schema, link=spec.link)
@@ -717,6 +719,7 @@ def _default_priors(function: GLMFunction) -> dict[str, dist.Distribution]:
 _BASELINES = {CUTPOINT: "cutpoints", LOG_HAZARD: "hazards of intervals"}
 
 
+@in_32_bits
 def glm(
     formula: str,
     *,

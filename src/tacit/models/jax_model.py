@@ -18,6 +18,7 @@ from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from tacit import _validate
+from tacit._precision import to_32_bits
 from tacit._typing import ArrayTree, Floats
 from tacit.errors import InvalidArgument
 from tacit.models.base import (
@@ -202,7 +203,7 @@ class Model:
             log_prior=self._log_prior,
             log_likelihood=sum_over_rows(self._row_log_likelihood),
             simulate=None if self.simulate is None else simulate_each_row(self._simulate_row),
-            constants=self.constants,
+            constants=to_32_bits(self.constants),
             discrete=tuple(
                 DiscreteCoordinate(i, parameter.support.low, parameter.support.high, name)
                 for name, parameter in self.parameters.items()

@@ -133,7 +133,7 @@ class Output(NamedTuple):
 
 def pytensor_to_jax() -> Any:
     """PyTensor's translation to JAX, imported without its change of JAX's precision."""
-    before = jax.config.read("jax_enable_x64")  # type: ignore[no-untyped-call]
+    before = jax.enable_x64.get_global()  # not what this thread sees, as in_32_bits switched it
     try:
         from pytensor.link.jax.dispatch import jax_funcify
     finally:

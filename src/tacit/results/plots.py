@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tacit._precision import in_32_bits
 from tacit._typing import FloatArray
 from tacit.accounting import ADJACENCIES, Curve
 from tacit.errors import InvalidArgument, MissingPackage, TacitError
@@ -434,6 +435,7 @@ def _draw_trace_lines(axes: "Axes", name: str, values: FloatArray, labels: Seque
     return f"; at most {_MAX_TRACE_LINES} coordinates each" if len(some) < count else ""
 
 
+@in_32_bits
 def _trace_panels(posterior: "Posterior") -> list[tuple[str, FloatArray, list[str]]]:
     """Parts of a trace to plot, with names of their lines.
 

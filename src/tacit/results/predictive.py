@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._precision import in_32_bits
 from tacit._typing import ArrayTree, FloatArray
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
@@ -42,6 +43,7 @@ def formula_recipe(model: "UnitModel | None") -> GLMSpec | None:
 
 
 @lru_cache(maxsize=8)
+@in_32_bits
 def model_from_spec(spec: GLMSpec, schema: Schema) -> "UnitModel":
     """The model that a specification describes, in the form that predictions take.
 
@@ -156,6 +158,7 @@ def _formula_means(
     return {means.outcome: _mark_missing(whole, present, kind)}
 
 
+@in_32_bits
 def _predict_in_blocks(
     posterior: "Posterior",
     model: "UnitModel",
