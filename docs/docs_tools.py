@@ -23,8 +23,12 @@ PAGES = {
     "CONTRIBUTING.md": "development/contributing.md",
     "SECURITY.md": "development/security.md",
 }
-# Pages whose tables are wide: they have no navigation beside them.
-WIDE = {"evidence/measurements.md", "evidence/papers.md", "evidence/reproduction.md"}
+# Pages whose tables are wide, and what is not shown beside them.
+WIDE = {
+    "evidence/measurements.md": ["navigation"],
+    "evidence/papers.md": ["navigation", "toc"],
+    "evidence/reproduction.md": ["navigation"],
+}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _EMPTY_BLOCK = re.compile(
     r'<div class="[^"]*highlight[^"]*"><pre><span></span><code>\s*</code></pre>\s*</div>'
@@ -116,8 +120,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     And shows a bar in the code of a table's cell as it is, and wide tables on wide pages.
     """
-    if page.file.src_uri in WIDE:
-        page.meta["hide"] = ["navigation"]
+    page.meta.setdefault("hide", WIDE.get(page.file.src_uri, []))
     # A bar in a cell of a table, which GitHub wants escaped and Python-Markdown does not.
     markdown = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), markdown)
     uri = page.file.src_uri
