@@ -23,6 +23,12 @@ PAGES = {
     "CONTRIBUTING.md": "development/contributing.md",
     "SECURITY.md": "development/security.md",
 }
+# Pages whose tables are wide, and what is not shown beside them.
+WIDE = {
+    "evidence/measurements.md": ["navigation"],
+    "evidence/papers.md": ["navigation", "toc"],
+    "evidence/reproduction.md": ["navigation"],
+}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _EMPTY_BLOCK = re.compile(
     r'<div class="[^"]*highlight[^"]*"><pre><span></span><code>\s*</code></pre>\s*</div>'
@@ -112,8 +118,9 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turns links to files of the repository into links to their pages, or into plain text.
 
-    And shows a bar in the code of a table's cell as it is.
+    And shows a bar in the code of a table's cell as it is, and wide tables on wide pages.
     """
+    page.meta.setdefault("hide", WIDE.get(page.file.src_uri, []))
     # A bar in a cell of a table, which GitHub wants escaped and Python-Markdown does not.
     markdown = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), markdown)
     uri = page.file.src_uri

@@ -1,4 +1,4 @@
-"""The skeletons of docs/extending run as they are printed, and do what their guides say."""
+"""The skeletons of docs/development/extending run as they are printed, and do what their guides say."""
 
 import itertools
 import re
@@ -14,7 +14,8 @@ from tacit.inference.method import Method
 from tacit.inference.result import Intervals
 from tacit.privacy.noise import Randomness
 
-GUIDES = Path(__file__).parent.parent / "docs" / "development" / "extending"
+ROOT = Path(__file__).parent.parent
+GUIDES = ROOT / "docs" / "development" / "extending"
 
 
 def run_skeleton(name, folder):
@@ -31,10 +32,9 @@ def test_index_lists_every_guide():
 
 
 def test_files_that_guides_name_exist():
-    root = GUIDES.parent.parent
     for guide in GUIDES.glob("*.md"):
         for name in re.findall(r"`((?:\w+/)+\w+\.(?:py|md))`", guide.read_text()):
-            assert (root / name).exists() or (root / "src" / "tacit" / name).exists(), name
+            assert (ROOT / name).exists() or (ROOT / "src" / "tacit" / name).exists(), name
 
 
 def test_method(tmp_path):

@@ -125,7 +125,7 @@ def audit(
         runs: Number of runs, at least 100. By default 24,000, or 4,000 if only draws are observed.
         confidence: Confidence of the bound, from 0.5 to below 1.
         others: Number of simulated units beside the canary.
-        break_noise: Fraction of the charged noise to run with. A value such as 0.5 shows that an
+        break_noise: Fraction of the charged noise to run with. A value such as 0.25 shows that an
             audit can fail.
         seed: Makes the audit reproducible.
         progress: Called with the number of runs done and the total.

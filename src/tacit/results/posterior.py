@@ -71,10 +71,20 @@ class Posterior(NamedDraws, MethodResult):
     Everything in it was released under ``privacy`` or is public, so computing from it has no
     further privacy cost. It holds no reference to a row.
 
-    It has the fields of a `tacit.inference.method.MethodResult`, and:
-
     Attributes:
+        draws: An array [draws, *shape] for each parameter, in the units of the summary.
+        intervals: Whether intervals and standard deviations account for the privacy noise.
+        converged: Whether the fit converged by its method's own test, or None if the method cannot
+            tell.
+        messages: Sentences on how the fit went, most important first.
+        fitted_by: Sentences on the method and its steps.
         privacy: The privacy statement.
+        chain: Whether the draws are a Markov chain and therefore not independent.
+        chains: The number of chains of equal length whose draws follow one another.
+        sample_stats: Further values for each draw, such as whether a proposal was accepted.
+        trace: Released values of every step of the fit.
+        unconstrained_mean: Mean of the fitted Gaussian on the unconstrained scale, if there is one.
+        unconstrained_covariance: Covariance of that Gaussian.
         model: The model, which `predict` needs.
         schema: The schema.
         labels: Names for the entries of array parameters, axis by axis.
