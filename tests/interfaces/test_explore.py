@@ -131,9 +131,10 @@ def test_a_look_survives_json(look, tmp_path):
         assert again.privacy == look.privacy
     found = json.loads(look.to_json())
     assert found["total"]["lower"] < ROWS < found["total"]["upper"]
-    (tmp_path / "other.json").write_text('{"release": {}}')
-    with pytest.raises(InvalidArgument, match="not the file of a look"):
-        tacit.Look.load(tmp_path / "other.json")
+    for wrong in ({"release": {}}, {**found, "sites": []}):
+        (tmp_path / "other.json").write_text(json.dumps(wrong))
+        with pytest.raises(InvalidArgument, match="not the file of a look"):
+            tacit.Look.load(tmp_path / "other.json")
 
 
 def test_the_page_loads_nothing_and_shows_all_tables(look):
