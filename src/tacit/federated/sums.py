@@ -24,7 +24,7 @@ from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.federated.agreement import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
 from tacit.federated.method import FederatedMethod
-from tacit.federated.protocol import Arrays, Numbers, Reply
+from tacit.federated.protocol import Arrays, Numbers, Reply, Task
 from tacit.federated.schemes import (
     Prepared,
     RunSetting,
@@ -300,9 +300,13 @@ class SumServer(Server):
         """Whether these are numbers."""
         return bool(np.isfinite(values).all())
 
-    def update(self, replies: Mapping[str, Reply]) -> Vector | None:
-        """Adds the answers up, once all sites have answered, or some have not for the third time."""
+    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
+        """The tasks of the round, which are the same each time that sites are asked."""
         self._attempts += 1
+        return super().tasks(sites)
+
+    def update(self, replies: Mapping[str, Reply]) -> Vector | None:
+        """Adds the answers up, once all sites have answered, or all have been asked for the third time."""
         some_missing = len(replies) < len(self.sites) and not self.needs_all_sites
         if some_missing and self._attempts < _MAX_ATTEMPTS:
             return None  # what sites have answered they repeat, at no cost
