@@ -174,7 +174,8 @@ class CheckPlan:
     @property
     def identity(self) -> str:
         """All that the question depends on beside the schema, as text."""
-        return f"{self.posterior} {self.release.columns!r} {self.release.pairs!r}"
+        model = self.release.model.digest(self.example())
+        return f"{model} {self.posterior} {self.release.columns!r} {self.release.pairs!r}"
 
     def rows(self, data: TableLike) -> Rows:
         """The rows of a table, as the release reads them."""

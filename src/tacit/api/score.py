@@ -166,7 +166,8 @@ class ScorePlan:
     @property
     def identity(self) -> str:
         """All that the question depends on beside the schema, as text."""
-        return f"{self.posterior} {self.asked_range!r}"
+        (model,) = self.release.models
+        return f"{model.digest(self.example())} {self.posterior} {self.asked_range!r}"
 
     def rows(self, data: TableLike) -> Rows:
         """The rows of a table, as the release reads them."""
