@@ -20,6 +20,7 @@ from tacit.federated.masks import MaskedSite, Masker
 from tacit.federated.method import FederatedResult, SiteCost, prepare_site
 from tacit.federated.protocol import InProcess
 from tacit.federated.server import run_schedule
+from tacit.models.front_ends import adapt_model
 from tacit.privacy.noise import Randomness
 
 SCHEMA = tacit.Schema({"age": tacit.Number(0, 100), "ill": tacit.Binary()})
@@ -172,6 +173,7 @@ def test_sites_may_have_budgets_of_their_own(ledgers):
     spent = {name: own.epsilons["add-remove"] for name, own in look.sites.items()}
     assert [round(each, 2) for each in spent.values()] == [0.5, 1, 2]
     assert look.privacy is look.sites["west"]
+    assert "Epsilon is 0.5 at north, 1 at south, 2 at west" in str(look)
     with pytest.raises(InvalidArgument, match="share noise need the same budget"):
         release_federated(PLAN, DATA, budget=budgets, method=SPLIT)
 
@@ -210,6 +212,20 @@ def test_a_site_that_never_answers_is_named_and_its_noise_is_not_counted(tmp_pat
     assert look.total.lower - 60 < len(DATA["north"]) + len(DATA["south"]) < look.total.upper + 60
     (tmp_path / "look.json").write_text(look.to_json())
     assert tacit.Look.load(tmp_path).to_json() == look.to_json()
+
+
+def test_answers_are_used_if_at_first_nobody_answered():
+    """A site is asked three times, whether or not others answered before."""
+
+    class Late(Absent):
+        def exchange(self, tasks):
+            found = super().exchange(tasks)
+            return found if self.asked > 1 else {}
+
+    method = NoisySum()
+    server, transport = server_of(method), Late(clients(method))
+    run_schedule(server, transport, method.rounds(3))
+    assert (transport.asked, server.members) == (3, {"north", "south"})
 
 
 @pytest.mark.parametrize(("dropouts", "members"), [(0, None), (1, {"north", "south"})])
@@ -260,10 +276,29 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(InvalidArgument, match="spare_answers"):
         NoisySum(noise="split", dropouts=1)
     setting = {"sites": NAMES, "run": "r"}
+    with pytest.raises(InvalidArgument, match="nobody is left to add noise"):
+        tacit.federated_study(PLAN, method=replace(SPLIT, dishonest=3), **setting)
+    with pytest.raises(InvalidArgument, match="list of names"):
+        tacit.federated_study(PLAN, sites="north", run="r")
+    with pytest.raises(InvalidArgument, match="Pass the model itself"):
+        tacit.federated_study(tacit.plan("ill ~ age", schema=SCHEMA, epsilon=1), **setting)
     with pytest.raises(InvalidArgument, match="has its own schema and budget"):
         tacit.federated_study(PLAN, schema=SCHEMA, **setting)
     with pytest.raises(InvalidArgument, match="is for plans"):
         tacit.federated_study("ill ~ age", schema=SCHEMA, epsilon=1, method=SPLIT, **setting)
+
+
+def test_wrong_ledgers_and_budgets_charge_nothing(ledgers):
+    again = tacit.Ledger(ledgers["north"].path)
+    for wrong, words in (
+        ({"ledgers": ledgers["north"]}, "must map names of sites"),
+        ({"ledgers": {**ledgers, "south": again}}, "north and south have the same ledger"),
+        ({"ledgers": ledgers, "budget": dict.fromkeys(NAMES, 1.0)}, "such a budget for each site"),
+        ({"ledgers": ledgers, "budget": {"north": BUDGET}}, "such a budget for each site"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            release_federated(PLAN, DATA, **wrong)
+    assert [len(each.charges) for each in ledgers.values()] == [0, 0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -292,9 +327,11 @@ def test_checks_and_scores_of_sites_are_those_of_all_rows(fitted, kind):
     assert list(sites.to_dict()["sites"]) == list(NAMES)
 
 
-def test_sites_that_check_another_posterior_are_told_apart(fitted):
+def test_sites_that_check_another_posterior_or_model_are_told_apart(fitted):
     other = replace(fitted, draws={n: each + 1e-3 for n, each in fitted.draws.items()})
-    identities = {plan(post, epsilon=1).identity for post in (fitted, other)
+    probit = adapt_model(tacit.glm("ill ~ age", schema=SCHEMA, link="probit"), SCHEMA)
+    identities = {plan(post, epsilon=1).identity
+                  for post in (fitted, other, replace(fitted, model=probit))
                   for plan in (tacit.ModelCheck.plan, Score.plan)}  # fmt: skip
-    assert len(identities) == 4
+    assert len(identities) == 6
     assert Score.plan(fitted, epsilon=1, low=-3).identity not in identities

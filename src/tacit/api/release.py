@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from tacit import _validate
+from tacit._format import format_epsilon
 from tacit._typing import Floats, PyTree
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
@@ -102,9 +103,16 @@ class SumPlan(Protocol[Found_co]):
 
 def sites_sentences(sites: SiteStatements) -> list[str]:
     """Which sites' rows a result is of; nothing for one table."""
-    there = [name for name, own in sites.items() if own is not None]
-    absent = [name for name, own in sites.items() if own is None]
-    found = [f"Sites: {', '.join(there)}."] if there else []
+    spent = {
+        name: format_epsilon(own.epsilons[own.adjacency])
+        for name, own in sites.items()
+        if own is not None
+    }
+    absent = [name for name in sites if name not in spent]
+    found = [f"Sites: {', '.join(spent)}."] if spent else []
+    if len(set(spent.values())) > 1:
+        each = ", ".join(f"{epsilon} at {name}" for name, epsilon in spent.items())
+        found.append(f"Epsilon is {each}; the privacy statement is that of the largest.")
     if absent:
         found.append(f"Without the rows of {', '.join(absent)}: no answer was used.")
     return found
