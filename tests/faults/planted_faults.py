@@ -1423,6 +1423,13 @@ _OF_SUMS_OF_SITES = [
         SUMS + "a_site_is_charged_before_its_rows_are_asked",
     ),
     fault(
+        "a site pays for whatever a server sends in the place of the question",
+        "tacit.federated.sums:EmptyTask.is_proper",
+        "not vector.any()",
+        "len(vector) == 1",
+        SUMS + "a_server_can_ask_nothing_but_the_question_of_the_study[changes0]",
+    ),
+    fault(
         "sites charged for a run that one of them cannot pay",
         "tacit.federated.method:run_in_process",
         "site.check_charge()",

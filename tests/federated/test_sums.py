@@ -155,6 +155,43 @@ def test_if_one_site_cannot_pay_nobody_does(ledgers):
     assert [len(each.charges) for each in ledgers.values()] == [0, 0, 2]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"posterior": np.ones(1)},
+        {"posterior": np.zeros(2)},
+        {"run": "s"},
+        {"applied_round": 1},
+        {"applied_share": np.ones(1)},
+    ],
+)
+def test_a_server_can_ask_nothing_but_the_question_of_the_study(changes, ledgers, monkeypatch):
+    monkeypatch.setattr(sums_module, "run", lambda *_: pytest.fail("rows were asked"))
+    method, own = NoisySum(), ledgers["west"]
+    rows, setting = PLAN.rows(DATA["west"]), {"run": "r", "sites": 3, "budget": BUDGET}
+    site = prepare_site("west", rows, method, TARGET, ledger=own, about="look", **setting)
+    with pytest.raises(Refused):
+        site.answer(replace(server_of(method).tasks(NAMES)["west"], **changes))
+    assert not own.charges
+
+
+def test_a_second_question_is_refused_unless_it_was_charged(ledgers):
+    """A question that is repeated has the same noise, and a spare answer has its own."""
+    for spare, name in ((0, "north"), (1, "west")):
+        method, own = NoisySum(spare_answers=spare), ledgers[name]
+        rows, setting = PLAN.rows(DATA[name]), {"run": "r", "sites": 3, "budget": BUDGET}
+        site = prepare_site(name, rows, method, TARGET, ledger=own, about="look", **setting)
+        task = server_of(method).tasks(NAMES)[name]
+        first, again = site.answer(task), site.answer(task)
+        assert np.array_equal(first.change, again.change)
+        if spare:
+            second = site.answer(replace(task, round=2))
+            assert (second.change != first.change).all()
+        with pytest.raises(BudgetError, match="answers"):
+            site.answer(replace(task, round=3))
+        assert len(own.charges) == 1
+
+
 def test_a_run_is_charged_once_and_another_question_needs_another_name(ledgers):
     first = release_federated(PLAN, DATA, ledgers=ledgers, run="a")
     again = release_federated(PLAN, DATA, ledgers=ledgers, run="a")
