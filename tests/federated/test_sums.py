@@ -364,11 +364,18 @@ def test_checks_and_scores_of_sites_are_those_of_all_rows(fitted, kind):
     assert list(sites.to_dict()["sites"]) == list(NAMES)
 
 
-def test_sites_that_check_another_posterior_or_model_are_told_apart(fitted):
+@pytest.mark.parametrize("plan", [tacit.ModelCheck.plan, Score.plan])
+def test_sites_that_check_another_posterior_or_model_are_told_apart(fitted, tmp_path, plan):
     other = replace(fitted, draws={n: each + 1e-3 for n, each in fitted.draws.items()})
     probit = adapt_model(tacit.glm("ill ~ age", schema=SCHEMA, link="probit"), SCHEMA)
-    identities = {plan(post, epsilon=1).identity
-                  for post in (fitted, other, replace(fitted, model=probit))
-                  for plan in (tacit.ModelCheck.plan, Score.plan)}  # fmt: skip
-    assert len(identities) == 6
-    assert Score.plan(fitted, epsilon=1, low=-3).identity not in identities
+    asked = [
+        plan(post, epsilon=1).identity for post in (fitted, other, replace(fitted, model=probit))
+    ]
+    assert len(set(asked)) == 3
+    fitted.save(tmp_path / "posterior.nc")
+    assert plan(tacit.Posterior.load(tmp_path / "posterior.nc"), epsilon=1).identity == asked[0]
+
+
+def test_scores_within_other_bounds_and_checks_are_other_questions(fitted):
+    plans = (tacit.ModelCheck.plan(fitted, epsilon=1), Score.plan(fitted, epsilon=1))
+    assert len({each.identity for each in (*plans, Score.plan(fitted, epsilon=1, low=-3))}) == 3
