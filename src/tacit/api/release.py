@@ -9,18 +9,18 @@ from typing import Any, Protocol, TypeVar
 
 from tacit import _validate
 from tacit._format import format_epsilon
-from tacit._typing import Floats, PyTree
+from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import ASSUMPTIONS, check_ledger, fit_assumptions
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import Interrupted
+from tacit.inference.method import SumRelease
 from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.trace import Step
 from tacit.results.statement import PrivacyStatement
 
 Found_co = TypeVar("Found_co", covariant=True)
@@ -38,17 +38,6 @@ class ChargedRelease(Protocol[Found_co]):
 
     def run(self, gate: Gate) -> Found_co:
         """What follows from the noisy sum that the gate releases."""
-
-
-class SumRelease(ChargedRelease[Floats], Protocol):
-    """The same of which the sum itself is wanted, as sites that add theirs up do."""
-
-    @property
-    def step(self) -> Step:
-        """The step that releases the sum."""
-
-    def question(self) -> PyTree:
-        """What the step is given, as arrays."""
 
 
 class SumPlan(Protocol[Found_co]):
