@@ -202,6 +202,13 @@ def test_a_run_is_charged_once_and_another_question_needs_another_name(ledgers):
             release_federated(other, DATA, ledgers=ledgers, run="a")
 
 
+@pytest.mark.parametrize(("first", "then"), [(5, None), (None, 5), (5, 6)])
+def test_an_answer_with_a_seed_is_never_taken_for_a_private_one(ledgers, first, then):
+    release_federated(PLAN, DATA, ledgers=ledgers, run="a", seed=first)
+    with pytest.raises(Refused, match="under other terms"):
+        release_federated(PLAN, DATA, ledgers=ledgers, run="a", seed=then)
+
+
 def test_sites_may_have_budgets_of_their_own(ledgers):
     budgets = {n: tacit.Budget(e, 1e-6) for n, e in zip(NAMES, (0.5, 1, 2), strict=True)}
     look = release_federated(PLAN, DATA, budget=budgets, ledgers=ledgers)
