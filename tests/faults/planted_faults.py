@@ -1423,6 +1423,20 @@ _OF_SUMS_OF_SITES = [
         SUMS + "a_site_is_charged_before_its_rows_are_asked",
     ),
     fault(
+        "answers of a seed repeated as private ones",
+        "tacit.federated.method:prepare_site",
+        'about if seed is None else f"{about}, seed {seed}"',
+        "about",
+        SUMS + "an_answer_with_a_seed_is_never_taken_for_a_private_one[5-None]",
+    ),
+    fault(
+        "a site pays for whatever a server sends in the place of the question",
+        "tacit.federated.sums:EmptyTask.is_proper",
+        "not vector.any()",
+        "len(vector) == 1",
+        SUMS + "a_server_can_ask_nothing_but_the_question_of_the_study[changes0]",
+    ),
+    fault(
         "sites charged for a run that one of them cannot pay",
         "tacit.federated.method:run_in_process",
         "site.check_charge()",

@@ -115,6 +115,10 @@ def test_a_warm_site_loads_its_study_once_and_notices_what_changed(tmp_path):
     assert warm.open().study is not study
     with pytest.raises(Refused, match="another method"):
         warm.answer(task_fields(task, agreed=agreed))
+    # The posterior that a study checks lies beside it.
+    study = warm.open().study
+    (settings.study.parent / "posterior.nc").write_bytes(b"draws")
+    assert warm.open().study is not study
     # A ledger that is gone is noticed at once, and not made anew.
     copy_study(settings.study.parent, "statistics", NAMES)
     settings.ledger.unlink()

@@ -20,6 +20,7 @@ from tacit.federated.masks import MaskedSite, Masker
 from tacit.federated.method import FederatedResult, SiteCost, prepare_site
 from tacit.federated.protocol import InProcess
 from tacit.federated.server import run_schedule
+from tacit.models.front_ends import adapt_model
 from tacit.privacy.noise import Randomness
 
 SCHEMA = tacit.Schema({"age": tacit.Number(0, 100), "ill": tacit.Binary()})
@@ -154,6 +155,43 @@ def test_if_one_site_cannot_pay_nobody_does(ledgers):
     assert [len(each.charges) for each in ledgers.values()] == [0, 0, 2]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"posterior": np.ones(1)},
+        {"posterior": np.zeros(2)},
+        {"run": "s"},
+        {"applied_round": 1},
+        {"applied_share": np.ones(1)},
+    ],
+)
+def test_a_server_can_ask_nothing_but_the_question_of_the_study(changes, ledgers, monkeypatch):
+    monkeypatch.setattr(sums_module, "run", lambda *_: pytest.fail("rows were asked"))
+    method, own = NoisySum(), ledgers["west"]
+    rows, setting = PLAN.rows(DATA["west"]), {"run": "r", "sites": 3, "budget": BUDGET}
+    site = prepare_site("west", rows, method, TARGET, ledger=own, about="look", **setting)
+    with pytest.raises(Refused):
+        site.answer(replace(server_of(method).tasks(NAMES)["west"], **changes))
+    assert not own.charges
+
+
+def test_a_second_question_is_refused_unless_it_was_charged(ledgers):
+    """A question that is repeated has the same noise, and a spare answer has its own."""
+    for spare, name in ((0, "north"), (1, "west")):
+        method, own = NoisySum(spare_answers=spare), ledgers[name]
+        rows, setting = PLAN.rows(DATA[name]), {"run": "r", "sites": 3, "budget": BUDGET}
+        site = prepare_site(name, rows, method, TARGET, ledger=own, about="look", **setting)
+        task = server_of(method).tasks(NAMES)[name]
+        first, again = site.answer(task), site.answer(task)
+        assert np.array_equal(first.change, again.change)
+        if spare:
+            second = site.answer(replace(task, round=2))
+            assert (second.change != first.change).all()
+        with pytest.raises(BudgetError, match="answers"):
+            site.answer(replace(task, round=3))
+        assert len(own.charges) == 1
+
+
 def test_a_run_is_charged_once_and_another_question_needs_another_name(ledgers):
     first = release_federated(PLAN, DATA, ledgers=ledgers, run="a")
     again = release_federated(PLAN, DATA, ledgers=ledgers, run="a")
@@ -164,6 +202,13 @@ def test_a_run_is_charged_once_and_another_question_needs_another_name(ledgers):
             release_federated(other, DATA, ledgers=ledgers, run="a")
 
 
+@pytest.mark.parametrize(("first", "then"), [(5, None), (None, 5), (5, 6)])
+def test_an_answer_with_a_seed_is_never_taken_for_a_private_one(ledgers, first, then):
+    release_federated(PLAN, DATA, ledgers=ledgers, run="a", seed=first)
+    with pytest.raises(Refused, match="under other terms"):
+        release_federated(PLAN, DATA, ledgers=ledgers, run="a", seed=then)
+
+
 def test_sites_may_have_budgets_of_their_own(ledgers):
     budgets = {n: tacit.Budget(e, 1e-6) for n, e in zip(NAMES, (0.5, 1, 2), strict=True)}
     look = release_federated(PLAN, DATA, budget=budgets, ledgers=ledgers)
@@ -172,6 +217,7 @@ def test_sites_may_have_budgets_of_their_own(ledgers):
     spent = {name: own.epsilons["add-remove"] for name, own in look.sites.items()}
     assert [round(each, 2) for each in spent.values()] == [0.5, 1, 2]
     assert look.privacy is look.sites["west"]
+    assert "Epsilon is 0.5 at north, 1 at south, 2 at west" in str(look)
     with pytest.raises(InvalidArgument, match="share noise need the same budget"):
         release_federated(PLAN, DATA, budget=budgets, method=SPLIT)
 
@@ -210,6 +256,20 @@ def test_a_site_that_never_answers_is_named_and_its_noise_is_not_counted(tmp_pat
     assert look.total.lower - 60 < len(DATA["north"]) + len(DATA["south"]) < look.total.upper + 60
     (tmp_path / "look.json").write_text(look.to_json())
     assert tacit.Look.load(tmp_path).to_json() == look.to_json()
+
+
+def test_answers_are_used_if_at_first_nobody_answered():
+    """A site is asked three times, whether or not others answered before."""
+
+    class Late(Absent):
+        def exchange(self, tasks):
+            found = super().exchange(tasks)
+            return found if self.asked > 1 else {}
+
+    method = NoisySum()
+    server, transport = server_of(method), Late(clients(method))
+    run_schedule(server, transport, method.rounds(3))
+    assert (transport.asked, server.members) == (3, {"north", "south"})
 
 
 @pytest.mark.parametrize(("dropouts", "members"), [(0, None), (1, {"north", "south"})])
@@ -260,10 +320,29 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(InvalidArgument, match="spare_answers"):
         NoisySum(noise="split", dropouts=1)
     setting = {"sites": NAMES, "run": "r"}
+    with pytest.raises(InvalidArgument, match="nobody is left to add noise"):
+        tacit.federated_study(PLAN, method=replace(SPLIT, dishonest=3), **setting)
+    with pytest.raises(InvalidArgument, match="list of names"):
+        tacit.federated_study(PLAN, sites="north", run="r")
+    with pytest.raises(InvalidArgument, match="Pass the model itself"):
+        tacit.federated_study(tacit.plan("ill ~ age", schema=SCHEMA, epsilon=1), **setting)
     with pytest.raises(InvalidArgument, match="has its own schema and budget"):
         tacit.federated_study(PLAN, schema=SCHEMA, **setting)
     with pytest.raises(InvalidArgument, match="is for plans"):
         tacit.federated_study("ill ~ age", schema=SCHEMA, epsilon=1, method=SPLIT, **setting)
+
+
+def test_wrong_ledgers_and_budgets_charge_nothing(ledgers):
+    again = tacit.Ledger(ledgers["north"].path)
+    for wrong, words in (
+        ({"ledgers": ledgers["north"]}, "must map names of sites"),
+        ({"ledgers": {**ledgers, "south": again}}, "north and south have the same ledger"),
+        ({"ledgers": ledgers, "budget": dict.fromkeys(NAMES, 1.0)}, "such a budget for each site"),
+        ({"ledgers": ledgers, "budget": {"north": BUDGET}}, "such a budget for each site"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            release_federated(PLAN, DATA, **wrong)
+    assert [len(each.charges) for each in ledgers.values()] == [0, 0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -292,9 +371,18 @@ def test_checks_and_scores_of_sites_are_those_of_all_rows(fitted, kind):
     assert list(sites.to_dict()["sites"]) == list(NAMES)
 
 
-def test_sites_that_check_another_posterior_are_told_apart(fitted):
+@pytest.mark.parametrize("plan", [tacit.ModelCheck.plan, Score.plan])
+def test_sites_that_check_another_posterior_or_model_are_told_apart(fitted, tmp_path, plan):
     other = replace(fitted, draws={n: each + 1e-3 for n, each in fitted.draws.items()})
-    identities = {plan(post, epsilon=1).identity for post in (fitted, other)
-                  for plan in (tacit.ModelCheck.plan, Score.plan)}  # fmt: skip
-    assert len(identities) == 4
-    assert Score.plan(fitted, epsilon=1, low=-3).identity not in identities
+    probit = adapt_model(tacit.glm("ill ~ age", schema=SCHEMA, link="probit"), SCHEMA)
+    asked = [
+        plan(post, epsilon=1).identity for post in (fitted, other, replace(fitted, model=probit))
+    ]
+    assert len(set(asked)) == 3
+    fitted.save(tmp_path / "posterior.nc")
+    assert plan(tacit.Posterior.load(tmp_path / "posterior.nc"), epsilon=1).identity == asked[0]
+
+
+def test_scores_within_other_bounds_and_checks_are_other_questions(fitted):
+    plans = (tacit.ModelCheck.plan(fitted, epsilon=1), Score.plan(fitted, epsilon=1))
+    assert len({each.identity for each in (*plans, Score.plan(fitted, epsilon=1, low=-3))}) == 3

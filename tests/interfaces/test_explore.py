@@ -12,6 +12,7 @@ from tacit.accounting import PLD
 from tacit.api.look import Estimate
 from tacit.cli.main import main
 from tacit.errors import BudgetError, Interrupted, InvalidArgument
+from tacit.inference import method as method_module
 from tacit.inference import tables as tables_module
 from tacit.privacy.mechanisms import NoisySums
 
@@ -131,9 +132,10 @@ def test_a_look_survives_json(look, tmp_path):
         assert again.privacy == look.privacy
     found = json.loads(look.to_json())
     assert found["total"]["lower"] < ROWS < found["total"]["upper"]
-    (tmp_path / "other.json").write_text('{"release": {}}')
-    with pytest.raises(InvalidArgument, match="not the file of a look"):
-        tacit.Look.load(tmp_path / "other.json")
+    for wrong in ({"release": {}}, {**found, "sites": []}):
+        (tmp_path / "other.json").write_text(json.dumps(wrong))
+        with pytest.raises(InvalidArgument, match="not the file of a look"):
+            tacit.Look.load(tmp_path / "other.json")
 
 
 def test_the_page_loads_nothing_and_shows_all_tables(look):
@@ -202,7 +204,7 @@ def test_ctrl_c_leaves_the_charge(ledger, monkeypatch):
     def run(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tables_module, "run", run)
+    monkeypatch.setattr(method_module, "run", run)
     with pytest.raises(Interrupted, match="counts as spent") as error:
         tacit.explore(TABLE, schema=SCHEMA, tables=["ill"], epsilon=0.4, ledger=ledger)
     assert len(ledger.charges) == 1

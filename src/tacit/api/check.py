@@ -32,7 +32,7 @@ from tacit.errors import InvalidArgument
 from tacit.inference.model_checks import BinnedColumn, CheckRelease, CheckSums, FamilySums
 from tacit.inference.score_contributions import score_function
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.checkpoint import combined_digest
+from tacit.privacy.checkpoint import combined_digest, density_digest
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.rows import Rows
 from tacit.results.posterior import Posterior
@@ -176,7 +176,8 @@ class CheckPlan:
     @property
     def identity(self) -> str:
         """All that the question depends on beside the schema, as text."""
-        return f"{self.posterior} {self.release.columns!r} {self.release.pairs!r}"
+        likelihood = likelihood_digest(self.release.model, self.example())
+        return f"{likelihood} {self.posterior} {self.release.columns!r} {self.release.pairs!r}"
 
     def rows(self, data: TableLike) -> Rows:
         """The rows of a table, as the release reads them."""
@@ -436,6 +437,12 @@ def posterior_digest(post: Posterior) -> str:
     texts = [f"{name} {np.shape(each)}".encode() for name, each in named]
     numbers = [np.ascontiguousarray(each, np.float64).tobytes() for _, each in named]
     return combined_digest(*texts, *numbers)
+
+
+def likelihood_digest(model: UnitModel, example: Rows) -> str:
+    """A digest of a model without its prior, which a file of a posterior does not have."""
+    vector = jnp.zeros(model.dimension)
+    return density_digest(model.log_likelihood, vector, *example.dummy_unit(), model.constants)
 
 
 def posterior_normal(post: Posterior, model: UnitModel) -> tuple[Floats, Floats]:

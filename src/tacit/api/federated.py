@@ -30,7 +30,7 @@ from tacit.api.federated_release import (
     site_statement,
     spent_epsilon,
 )
-from tacit.api.plan import fit_assumptions
+from tacit.api.plan import Plan, fit_assumptions
 from tacit.api.precision import Precision, coarse_forecast
 from tacit.api.release import run_release
 from tacit.api.rows import dummy_rows, model_columns, model_rows, simulated_units
@@ -294,6 +294,12 @@ def federated_study(
     Returns:
         The study.
     """
+    if isinstance(sites, str):
+        raise InvalidArgument("sites must be a list of names.")
+    if isinstance(model, Plan):
+        raise InvalidArgument(
+            "Pass the model itself, with schema= and a budget; the plan of its fit is for one table."
+        )
     if is_plan(model):
         given = schema, epsilon, delta, budget, family, size
         if any(each is not None for each in given) or not isinstance(method, NoisySum | None):

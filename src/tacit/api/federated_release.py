@@ -7,6 +7,7 @@ they have in common with fits is here, too: budgets, ledgers and statements of s
 """
 
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -180,6 +181,7 @@ def release_study(
 ) -> Study[SumTarget]:
     """The study of a plan; see `tacit.federated_study`."""
     chosen, target, names = _method(method), release_target(plan), tuple(sites)
+    prepared = chosen.prepare(chosen.setting(target, plan.budget, len(names)))
 
     @in_32_bits
     def read(path: Path) -> Rows:
@@ -187,7 +189,6 @@ def release_study(
 
     @in_32_bits
     def finish(server: Server, path: Path) -> None:
-        prepared = chosen.prepare(chosen.setting(target, plan.budget, len(names)))
         cost = SiteCost(event=prepared.event, budget=plan.budget, noise_std=prepared.noise_std)
         found = release_result(
             plan,
@@ -226,10 +227,14 @@ def site_budgets(
         return dict.fromkeys(names)
     if isinstance(budget, Budget):
         return dict.fromkeys(names, budget)
-    if not isinstance(budget, Mapping) or set(budget) != set(names):
+    if (
+        not isinstance(budget, Mapping)
+        or set(budget) != set(names)
+        or not all(isinstance(each, Budget) for each in budget.values())
+    ):
         raise InvalidArgument(
             "Pass epsilon= (with delta= if it is not 1e-6), budget=tacit.Budget(epsilon, delta), or a mapping "
-            "with a budget for each site."
+            "with such a budget for each site."
         )
     return {name: budget[name] for name in names}
 
@@ -242,10 +247,18 @@ def privacy_unit(method: FederatedMethod[T], rows: Rows) -> str:
 def check_site_ledgers(
     ledgers: Mapping[str, Ledger], rows: Mapping[str, Rows], method: FederatedMethod[T]
 ) -> None:
-    """Raises if a ledger is of no site, or protects another unit than the run."""
+    """Raises if a ledger is of no site or of several, or protects another unit than the run."""
+    if not isinstance(ledgers, Mapping):
+        raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
+    sites: dict[str, str] = {}  # the name of the site of each file
     for name, ledger in ledgers.items():
         if name not in rows or not isinstance(ledger, Ledger):
             raise InvalidArgument("ledgers must map names of sites to tacit.Ledger(path).")
+        other = sites.setdefault(os.path.realpath(str(ledger.path)), name)
+        if other != name:  # its journal has one answer in a round, and both would be charged as one
+            raise InvalidArgument(
+                f"{other} and {name} have the same ledger; each site needs its own."
+            )
         unit = privacy_unit(method, rows[name])
         if ledger.unit != unit:
             raise BudgetError(

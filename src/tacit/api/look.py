@@ -222,7 +222,8 @@ class Look:
         """The Kaplan-Meier curve of a time: the share for which the event had not happened yet.
 
         A table of the time with the event (and with what it is grouped by) must have been requested, as in
-        ``tables=[("months", "died")]``. Where too few are left at risk for the noise, there is no estimate, and the interval
+        ``tables=[("months", "died")]``. At a time that is a number, events at exactly that time are not counted yet, so times in whole
+        units should be a `tacit.Count`: at a count they are. Where too few are left at risk for the noise, there is no estimate, and the interval
         reaches from zero to where the curve was last. Within bins, whose edges are those of `quantiles`, it is not known who was censored
         before an event, and intervals have room for it; each contains the noise, and not how other people would differ.
 
@@ -249,16 +250,23 @@ class Look:
             begin = 1 if column.is_whole else 0
             found = Intervals(*(each[..., begin:] for each in found))
             return self._frame(found, groups, {"time": edges[begin:].tolist()})
-        chosen = np.array([float(each) for each in times])
-        if not np.all((chosen >= min(edges[0], column.kind.low)) & (chosen <= edges[-1])):
+        low, high = column.kind.low, column.kind.high
+        try:
+            chosen = np.array([float(each) for each in times])
+        except (TypeError, ValueError):
+            chosen = np.array([math.nan])
+        if not np.all((chosen >= low) & (chosen <= high)):
             raise InvalidArgument(
-                f"times must be between {column.kind.low:g} and {column.kind.high:g}, the bounds of {time!r}."
+                f"times must be numbers between {low:g} and {high:g}, the bounds of {time!r}."
             )
-        before = np.searchsorted(edges, chosen, side="right") - 1
-        after = np.searchsorted(edges, chosen, side="left")
+        places = (
+            np.floor(chosen) if column.is_whole else chosen
+        )  # nothing happens between two counts
+        before = np.searchsorted(edges, places, side="right") - 1
+        after = np.searchsorted(edges, places, side="left")
         share = np.where(
             after > before,
-            (chosen - edges[before]) / np.maximum(edges[after] - edges[before], 1e-300),
+            (places - edges[before]) / np.maximum(edges[after] - edges[before], 1e-300),
             0.0,
         )
         values = (1 - share) * found.estimates[..., before] + share * found.estimates[..., after]
@@ -553,7 +561,14 @@ class Look:
                     for name, own in found.get("sites", {}).items()
                 },
             )
-        except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        except (
+            OSError,
+            UnicodeDecodeError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             if isinstance(error, TacitError):
                 raise
             raise InvalidArgument(f"{file} is not the file of a look that Tacit wrote.") from None

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from tacit import _validate
-from tacit._typing import Floats, PyTree
+from tacit._format import format_epsilon
+from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.api.plan import ASSUMPTIONS, check_ledger, fit_assumptions
 from tacit.data.schema import Schema
 from tacit.data.tables import TableLike
 from tacit.errors import Interrupted
+from tacit.inference.method import SumRelease
 from tacit.privacy.gate import Gate, open_gate
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.trace import Step
 from tacit.results.statement import PrivacyStatement
 
 Found_co = TypeVar("Found_co", covariant=True)
@@ -37,17 +38,6 @@ class ChargedRelease(Protocol[Found_co]):
 
     def run(self, gate: Gate) -> Found_co:
         """What follows from the noisy sum that the gate releases."""
-
-
-class SumRelease(ChargedRelease[Floats], Protocol):
-    """The same of which the sum itself is wanted, as sites that add theirs up do."""
-
-    @property
-    def step(self) -> Step:
-        """The step that releases the sum."""
-
-    def question(self) -> PyTree:
-        """What the step is given, as arrays."""
 
 
 class SumPlan(Protocol[Found_co]):
@@ -102,9 +92,16 @@ class SumPlan(Protocol[Found_co]):
 
 def sites_sentences(sites: SiteStatements) -> list[str]:
     """Which sites' rows a result is of; nothing for one table."""
-    there = [name for name, own in sites.items() if own is not None]
-    absent = [name for name, own in sites.items() if own is None]
-    found = [f"Sites: {', '.join(there)}."] if there else []
+    spent = {
+        name: format_epsilon(own.epsilons[own.adjacency])
+        for name, own in sites.items()
+        if own is not None
+    }
+    absent = [name for name in sites if name not in spent]
+    found = [f"Sites: {', '.join(spent)}."] if spent else []
+    if len(set(spent.values())) > 1:
+        each = ", ".join(f"{epsilon} at {name}" for name, epsilon in spent.items())
+        found.append(f"Epsilon is {each}; the privacy statement is that of the largest.")
     if absent:
         found.append(f"Without the rows of {', '.join(absent)}: no answer was used.")
     return found

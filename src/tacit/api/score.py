@@ -32,7 +32,12 @@ from tacit.accounting.accountants import cost
 from tacit.accounting.budget import choose_budget
 from tacit.accounting.events import ComposedDpEvent, DpEvent, GaussianDpEvent, SelfComposedDpEvent
 from tacit.accounting.ledger import Ledger
-from tacit.api.check import own_model, posterior_digest, posterior_normal
+from tacit.api.check import (
+    likelihood_digest,
+    own_model,
+    posterior_digest,
+    posterior_normal,
+)
 from tacit.api.fit import interrupted, run_plan
 from tacit.api.plan import ASSUMPTIONS, Plan, check_ledger, fit_assumptions, plan
 from tacit.api.release import SiteStatements, release_plan, site_dicts, sites_sentences
@@ -168,7 +173,9 @@ class ScorePlan:
     @property
     def identity(self) -> str:
         """All that the question depends on beside the schema, as text."""
-        return f"{self.posterior} {self.asked_range!r}"
+        (model,) = self.release.models
+        likelihood = likelihood_digest(model, self.example())
+        return f"{likelihood} {self.posterior} {self.asked_range!r}"
 
     def rows(self, data: TableLike) -> Rows:
         """The rows of a table, as the release reads them."""

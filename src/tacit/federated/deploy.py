@@ -391,7 +391,7 @@ def _trial_round_lines(study: Study[Target], name: str) -> Iterator[CheckLine]:
 _COMPILATION_LOCK = threading.Lock()
 _TACIT_FOLDER = Path(__file__).parents[1]
 # Endings of files beside the study that it may read.
-_STUDY_SUFFIXES = (".py", ".yaml", ".yml", ".toml", ".json")
+_STUDY_SUFFIXES = (".py", ".yaml", ".yml", ".toml", ".json", ".nc")
 
 
 def answer_message(site: OpenSite, fields: Fields) -> Fields:

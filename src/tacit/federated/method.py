@@ -126,7 +126,8 @@ def prepare_site(
         event=ready.event,
         budget=budget,
         label=f"{charge_label(run)} {target.model.describe()}",
-        about=about,
+        # Answers that are repeated keep the noise of their seed, or of none.
+        about=about if seed is None else f"{about}, seed {seed}",
     )
     journal: Journal | None = None if ledger is None else LedgerJournal(ledger)
     key = None if seed is None else seeded_keys(f"{seed}|{name}")

@@ -27,7 +27,6 @@ from tacit.federated.protocol import Arrays, Numbers, Reply
 from tacit.federated.schemes import (
     Prepared,
     RunSetting,
-    no_inputs,
 )
 from tacit.federated.server import (
     Server,
@@ -37,6 +36,7 @@ from tacit.federated.server import (
 )
 from tacit.federated.sums import SummedAnswers, released_numbers
 from tacit.federated.targets import ConjugateTarget
+from tacit.inference.method import no_inputs
 from tacit.inference.result import MethodResult
 from tacit.inference.score_contributions import (
     ScoreQuery,

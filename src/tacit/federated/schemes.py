@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Generic, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit import _validate
 from tacit._typing import PyTree
@@ -50,6 +50,7 @@ from tacit.federated.targets import (
     guide_for_family,
     optimise_locally,
 )
+from tacit.inference.method import no_inputs
 from tacit.inference.variational import Variational
 from tacit.models.base import Row
 from tacit.models.conjugate import Constants
@@ -168,11 +169,6 @@ def check_covered(event: DpEvent, budget: Budget | None) -> DpEvent:
                 "calibrated."
             )
     return event
-
-
-def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
-    """Inputs of steps that take none."""
-    return np.zeros(steps, np.float32)
 
 
 def normal_noise_budget(budget: Budget) -> Budget:

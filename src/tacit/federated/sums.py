@@ -12,37 +12,35 @@ import math
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, Literal, Protocol
+from typing import ClassVar, Generic, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
-from tacit._typing import PyTree
 from tacit.accounting import Budget, calibrate, events
 from tacit.accounting.events import DpEvent
 from tacit.errors import InvalidArgument
 from tacit.federated.agreement import BY_NOISE, MAY_LEAVE, SEVERAL_SITES
 from tacit.federated.method import FederatedMethod
-from tacit.federated.protocol import Arrays, Numbers, Reply
+from tacit.federated.protocol import Arrays, Numbers, Reply, Task
 from tacit.federated.schemes import (
     Prepared,
     RunSetting,
     Scheme,
     check_noise_shares,
-    no_inputs,
     normal_noise_budget,
     shares_slack,
 )
 from tacit.federated.server import Schedule, Server, other_state, sum_replies
 from tacit.federated.targets import T
+from tacit.inference.method import SumRelease, no_inputs
 from tacit.models.exponential_families import Vector
 from tacit.privacy.checkpoint import combined_digest
 from tacit.privacy.gate import Gate, run
 from tacit.privacy.mechanisms import NoisySums
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.trace import Step
 
 # Sums of all sites take 64 bits, which hold those of this many units. It bounds nothing else.
 _BATCH_BOUND = 2**40
@@ -170,19 +168,6 @@ class SummedAnswers(FederatedMethod[T], Scheme[T], ABC, Generic[T]):
         return own, event
 
 
-class SumQuestion(Protocol):
-    """What a release of one noisy sum asks; see `tacit.inference.tables.TableRelease`."""
-
-    @property
-    def step(self) -> Step:
-        """The step that releases the sum."""
-        ...
-
-    def question(self) -> PyTree:
-        """What the step is given, as arrays."""
-        ...
-
-
 @dataclass(frozen=True)
 class Question:
     """A question in one line, and in full: texts that tell it from every other one."""
@@ -221,7 +206,7 @@ class SumTarget:
     """
 
     model: Question
-    release: SumQuestion
+    release: SumRelease
     mechanism: NoisySums
     family: EmptyTask = field(default_factory=EmptyTask)
     prior: Vector = field(default_factory=lambda: np.zeros(0))
@@ -233,7 +218,7 @@ class SumTarget:
 class SumWork:
     """Work that releases the noisy sum of what a site's units add."""
 
-    release: SumQuestion
+    release: SumRelease
     mechanism: NoisySums
 
     @property
@@ -300,9 +285,13 @@ class SumServer(Server):
         """Whether these are numbers."""
         return bool(np.isfinite(values).all())
 
-    def update(self, replies: Mapping[str, Reply]) -> Vector | None:
-        """Adds the answers up, once all sites have answered, or some have not for the third time."""
+    def tasks(self, sites: Sequence[str]) -> dict[str, Task]:
+        """The tasks of the round, which are the same each time that sites are asked."""
         self._attempts += 1
+        return super().tasks(sites)
+
+    def update(self, replies: Mapping[str, Reply]) -> Vector | None:
+        """Adds the answers up, once all sites have answered, or all have been asked for the third time."""
         some_missing = len(replies) < len(self.sites) and not self.needs_all_sites
         if some_missing and self._attempts < _MAX_ATTEMPTS:
             return None  # what sites have answered they repeat, at no cost

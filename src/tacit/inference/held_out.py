@@ -22,9 +22,8 @@ from tacit import _validate
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate
 from tacit.errors import InvalidArgument
-from tacit.inference.method import no_inputs
+from tacit.inference.method import SumRelease
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.trace import Step
 
@@ -95,7 +94,7 @@ class ScoreRange:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreRelease:
+class ScoreRelease(SumRelease):
     """What a release of scores asks, all of it public.
 
     A unit's score is the log of the posterior's mean density of its rows, divided by their number.
@@ -163,15 +162,6 @@ class ScoreRelease:
             jnp.float32(self.product_weight),
             tuple(jax.tree.map(jnp.asarray, each.constants) for each in self.models),
         )
-
-    def check(self, gate: Gate) -> None:
-        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
-        check(self.step, self.question(), no_inputs(0, 1)[0], gate)
-
-    def run(self, gate: Gate) -> Floats:
-        """The sums with their noise, from what the gate releases."""
-        _, released = run(gate, self.step, self.question(), no_inputs)
-        return np.asarray(released[0], np.float64)
 
     @property
     def step(self) -> Step:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._compile import stored_jit
-from tacit._typing import ArrayTree
+from tacit._typing import ArrayTree, Floats, PyTree
 from tacit.accounting import Budget
 from tacit.errors import InvalidArgument
 from tacit.inference.result import MethodResult
 from tacit.models.base import Parameters, Row, UnitModel
-from tacit.privacy.gate import Gate
+from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import Mechanism, Release
 from tacit.privacy.rows import Units
 from tacit.privacy.trace import Step
@@ -153,6 +153,28 @@ def noisy_gradient(
 def no_inputs(_: int, steps: int) -> NDArray[np.float32]:
     """The inputs of steps that need none, for `Steps`."""
     return np.zeros(steps, np.float32)
+
+
+class SumRelease(ABC):
+    """A question about all units that one noisy sum answers. Everything in it is public."""
+
+    @property
+    @abstractmethod
+    def step(self) -> Step:
+        """The step that releases the sum."""
+
+    @abstractmethod
+    def question(self) -> PyTree:
+        """What the step is given, as arrays."""
+
+    def check(self, gate: Gate) -> None:
+        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
+        check(self.step, self.question(), no_inputs(0, 1)[0], gate)
+
+    def run(self, gate: Gate) -> Floats:
+        """The sum with its noise, from what the gate releases."""
+        _, released = run(gate, self.step, self.question(), no_inputs)
+        return np.asarray(released[0], np.float64)
 
 
 def later_progress(progress: Progress | None, done: int) -> Progress | None:

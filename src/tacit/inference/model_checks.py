@@ -31,10 +31,9 @@ from scipy.stats import chi2
 
 from tacit._typing import ArrayTree, Floats
 from tacit.accounting import Budget, calibrate
-from tacit.inference.method import no_inputs
+from tacit.inference.method import SumRelease
 from tacit.inference.score_contributions import score_function
 from tacit.models.base import Row, UnitModel
-from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.trace import Step
 
@@ -123,7 +122,7 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CheckRelease:
+class CheckRelease(SumRelease):
     """What a check asks. All of it is public.
 
     Args:
@@ -238,15 +237,6 @@ class CheckRelease:
     def step(self) -> Step:
         """The step that releases the sums."""
         return _check_step(self.model, self.layout)
-
-    def check(self, gate: Gate) -> None:
-        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
-        check(self.step, self.question(), no_inputs(0, 1)[0], gate)
-
-    def run(self, gate: Gate) -> Floats:
-        """The sums with their noise, from what the gate releases."""
-        _, released = run(gate, self.step, self.question(), no_inputs)
-        return np.asarray(released[0], np.float64)
 
     def found(self, released: Floats, noise: float) -> "CheckSums":
         """The released vector, taken apart, with the noise that its numbers have.

@@ -24,9 +24,8 @@ from tacit._typing import Floats
 from tacit.accounting import Budget, calibrate
 from tacit.data.columns import MISSING_INTEGER, Kind
 from tacit.errors import InvalidArgument
-from tacit.inference.method import no_inputs
+from tacit.inference.method import SumRelease
 from tacit.models.base import Row
-from tacit.privacy.gate import Gate, check, run
 from tacit.privacy.mechanisms import NoisySums, Release
 from tacit.privacy.trace import Step
 
@@ -334,7 +333,7 @@ def _cut(edges: tuple[float, ...], parts: int, *, whole: bool) -> tuple[float, .
 
 
 @dataclass(frozen=True)
-class TableRelease:
+class TableRelease(SumRelease):
     """What one release of tables asks, all of it public.
 
     Args:
@@ -470,15 +469,6 @@ class TableRelease:
     def step(self) -> Step:
         """The step that releases the sum."""
         return _step
-
-    def check(self, gate: Gate) -> None:
-        """Raises if the release cannot be made of rows of these shapes. Reads no row."""
-        check(_step, self.question(), no_inputs(0, 1)[0], gate)
-
-    def run(self, gate: Gate) -> Floats:
-        """The answers with their noise, from what the gate releases."""
-        _, released = run(gate, _step, self.question(), no_inputs)
-        return np.asarray(released[0], np.float64)
 
 
 def sorted_table(table: Iterable[str]) -> Table:
