@@ -76,14 +76,17 @@ def main() -> None:
             archive.extractall(scratch / "tests", filter="data")
         (folder,) = (scratch / "tests").iterdir()
         (folder / "src").rename(scratch / "unused")  # tests import the installed package
-        for python, resolution in ((pythons[0], "lowest-direct"), (pythons[-1], "highest")):
+        # Old packages use what newer ones, which they allow, have deprecated since.
+        oldest = ("lowest-direct", "-W", "ignore::DeprecationWarning")
+        for python, (resolution, *options) in ((pythons[0], oldest), (pythons[-1], ("highest",))):
             print(f"== dependencies: {resolution}", flush=True)
             env = new_environment(scratch / resolution, python)
             install(env, "--resolution", resolution, wheel, *requirements())
             call(*UV, "pip", "freeze", "--python", env)
             # The package is installed, so the folder of the sources holds no documentation strings to test.
             addopts = "addopts=-p no:doctest -p no:cacheprovider -m 'not slow and not processes'"
-            call(env / "bin/pytest", "-q", "-n", "auto", "-o", addopts, *TESTS, folder=folder)
+            words = ("-q", "-n", "auto", "-o", addopts, *options, *TESTS)
+            call(env / "bin/pytest", *words, folder=folder)
     print("The distributions are in", given.out)
 
 
