@@ -28,9 +28,6 @@ from tacit._files import make_private_folder, write_atomically
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-# Most programs here are large and run briefly. These options compile them in less than half the time, and they
-# run as fast (benchmarks/cold_start.py).
-_QUICK_OPTIONS = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 # A folder for compiled programs other than the usual one; none if it is empty.
 _FOLDER_VARIABLE = "TACIT_CACHE_DIR"
 # The number of programs that are kept; the oldest go first.
@@ -44,7 +41,14 @@ def jit(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _compiler_options() -> dict[str, bool | int] | None:
-    return dict(_QUICK_OPTIONS) if jax.default_backend() == "cpu" else None
+    # Most programs here are large and run briefly. These options compile them in less than half the time, and they
+    # run as fast (benchmarks/cold_start.py).
+    if jax.default_backend() != "cpu":
+        return None
+    options: dict[str, bool | int] = {"xla_backend_optimization_level": 1}
+    if jax.__version_info__ < (0, 11, 1):  # later versions refuse it
+        options["xla_cpu_use_fusion_emitters"] = False
+    return options
 
 
 def stored_jit(function: Callable[_P, _R], key: str | None = None) -> Callable[_P, _R]:

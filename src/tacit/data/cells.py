@@ -386,6 +386,7 @@ _YEAR_FIRST = re.compile(
 _DATE_LETTERS = {"Y": "[0-9]{4}", "y": "[0-9]{2}"} | dict.fromkeys("mdHMS", "[0-9]{1,2}")
 EPOCH = dt.date(1970, 1, 1)
 _DAY = np.timedelta64(1, "D")
+_YEAR = np.timedelta64(1, "Y")
 
 
 @lru_cache(maxsize=64)
@@ -456,7 +457,7 @@ def years_of_days(days: NDArray[np.float64]) -> NDArray[np.float64]:
     # No calendar is needed beyond the years that a date can have, and NumPy's would overflow.
     inside = np.clip(np.nan_to_num(days), -719162.0, 2932897.0)
     year = np.floor(inside).astype("M8[D]").astype("M8[Y]")
-    start, end = (each.astype("M8[D]").astype(np.int64) for each in (year, year + 1))
+    start, end = (each.astype("M8[D]").astype(np.int64) for each in (year, year + _YEAR))
     years = 1970 + year.astype(np.int64) + (inside - start) / (end - start)
     return np.where(np.isnan(days), np.nan, years)
 
@@ -465,7 +466,7 @@ def days_of_years(years: NDArray[np.float64]) -> NDArray[np.float64]:
     """The inverse of `years_of_days`."""
     whole = np.floor(years)
     year = (whole.astype(np.int64) - 1970).astype("M8[Y]")
-    start, end = (each.astype("M8[D]").astype(np.int64) for each in (year, year + 1))
+    start, end = (each.astype("M8[D]").astype(np.int64) for each in (year, year + _YEAR))
     return np.asarray(start + (years - whole) * (end - start))
 
 

@@ -206,7 +206,8 @@ def _pandas_cells(name: str, column: "pd.Series") -> Cells:
         kinds = _pandas_cells(name, dtype.categories.to_series())
         labels, *_ = object_cells([*dtype.categories, None])  # the code -1 means missing
         if kinds.is_dates:
-            labels = np.append(np.asarray(kinds.values), np.datetime64("NaT"))
+            dates = np.asarray(kinds.values)
+            labels = np.append(dates, np.array("NaT", dates.dtype))
         return Cells(labels[column.array.codes], rounded=kinds.rounded)
     if isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype):
         raise column_type_error(name, dtype)
