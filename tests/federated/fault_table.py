@@ -404,6 +404,31 @@ def late(bench):
         )
 
 
+def late_site(bench):
+    with Trial(bench, "late site") as trial:
+        node = bench.deployment.running["west"]
+        node.terminate()  # it says goodbye to the server
+        node.wait(HANGS)
+        bench.deployment.kill("west")
+        bench.deployment.make_key("stranger")
+        bench.start_node("stranger")
+        stranger, log = bench.deployment.running["stranger"], bench.deployment.log("stranger")
+        wait_for(lambda: stranger.poll() is not None, log)
+        yield Line(
+            "node with a key that is not registered",
+            "it ends and says why",
+            {
+                "not let in": stranger.returncode > 0,
+                "its log says why": "does not take this node's key" in log.read_text(),
+            },
+        )
+        trial.start(timeout=60.0)
+        trial.until(lambda: "No node of west is connected" in trial.said)
+        bench.restart_node("west")
+        trial.end()
+        yield Line("site that starts after the run", UNDISTURBED, whole(trial))
+
+
 def malformed(bench):
     total = dict.fromkeys(NAMES, TOTAL) | {"west": 5.0}
 
@@ -535,18 +560,17 @@ def leaving(bench):
 
 
 FAULTS = (
-    *(
-        ledgers,
-        killed_nodes,
-        killed_link,
-        late,
-        malformed,
-        garbage,
-        other_terms,
-        full,
-        absurd,
-        leaving,
-    ),
+    ledgers,
+    killed_nodes,
+    killed_link,
+    late,
+    late_site,
+    malformed,
+    garbage,
+    other_terms,
+    full,
+    absurd,
+    leaving,
 )
 
 

@@ -306,6 +306,23 @@ def test_an_answer_that_is_no_sum_of_clipped_vectors_is_left_out(
     assert "answer of south" in caplog.text
 
 
+@pytest.mark.parametrize(("factor", "used"), [(1.0, 1), (1e6, 0)])
+def test_a_site_without_a_count_is_no_larger_than_the_largest(
+    method, target, finished, factor, used
+):
+    server = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    for round_, finished_round in enumerate(finished.finished[:2], 1):
+        answers = dict(finished_round.answers)
+        if round_ == 1:
+            del answers["south"]
+        else:
+            answers["south"] = answers["south"] * factor
+        tasks = server.tasks(NAMES)
+        replies = {n: Reply(site=n, run="r", round=round_, change=a) for n, a in answers.items()}
+        server.apply_replies(tasks, replies)
+    assert server.used == {"north": 2, "south": used, "west": 2}
+
+
 @pytest.mark.parametrize("spoil", ["place", "metric", "clip", "sizes", "shares", "nan"])
 def test_a_question_that_no_fit_can_ask_is_refused_before_the_charge(method, target, spoil):
     rows = sites_of()["north"]

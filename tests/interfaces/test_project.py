@@ -334,8 +334,10 @@ def understood(command):
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
 def test_units_of_systemd_are_valid(tmp_path):
-    assert main(["federated", "new", str(tmp_path / "study")]) == 0
-    folder = tmp_path / "study" / "systemd"
+    assert main(["federated", "new", str(tmp_path / "study"), "--site", "a"]) == 0
+    folder, site = tmp_path / "study" / "systemd", tmp_path / "study" / "sites" / "a" / "systemd"
+    for file in ("sysusers.conf", "tmpfiles.conf"):
+        assert (folder / file).read_text() == (site / file).read_text()
     users = subprocess.run(
         [shutil.which("systemd-sysusers"), "--dry-run", folder / "sysusers.conf"],
         capture_output=True,
@@ -344,9 +346,16 @@ def test_units_of_systemd_are_valid(tmp_path):
     )
     assert users.returncode == 0, users.stderr
     made = set(re.findall("^u (.*?) ", (folder / "sysusers.conf").read_text(), re.MULTILINE))
-    units = sorted(folder.glob("*.service"))
-    assert len(units) == 4
+    units = [*sorted(folder.glob("*.service")), *sorted(site.glob("*.service"))]
+    names = [unit.name.removeprefix("tacit-") for unit in units]
+    assert names == ["proxy.service", "superlink.service", "guard@.service", "node@.service"]
     assert {re.search("User=(.*)", unit.read_text())[1] for unit in units} == made
+    # Programs at the server find the SuperLink of the unit, and trust the authority that it trusts.
+    there = tomllib.loads((folder / "config.toml").read_text())["superlink"]["study"]
+    superlink = (folder / "tacit-superlink.service").read_text()
+    host, port = re.search(r"--host (\S+) --port (\S+)", superlink).groups()
+    assert there["address"] == f"{host}:{port}"
+    assert f"--ssl-ca-certfile {there['root-certificates']} " in superlink
     for unit in units:  # programs are where this Python is
         unit.write_text(
             unit.read_text().replace("/opt/tacit/bin", str(Path(sys.executable).parent))

@@ -169,7 +169,7 @@ class ScoreSumRelease:
 _LOG = logging.getLogger(__name__)
 # The part of the rounds after the first that finds the position and the metric. All rounds have the same
 # noise, so that fewer of them are early than for one table.
-_EARLY_FRACTION = 0.45
+_EARLY_FRACTION = 0.53
 # Late rounds that a posterior needs.
 _MIN_LATE_ROUNDS = 2
 _POSTERIOR_DRAWS = 1000
@@ -335,7 +335,8 @@ class PooledServer(Server):
         """Whether this can be a noisy sum over as many units as these sites have reported.
 
         The first round counts units, and a unit's vector is no longer than one. This bounds what a site
-        that sends anything else can do.
+        that sends anything else can do. A site that is not in the first round, because it came late or its answer was
+        none, may be as large as the largest that is.
         """
         first = self.finished[0] if self.finished else None
         count = math.inf
@@ -343,8 +344,9 @@ class PooledServer(Server):
             count = float(values[-1])
         elif self.needs_all_sites and sites <= first.members:
             count = float(first.total[-1])
-        elif not self.needs_all_sites and sites <= first.answers.keys():
-            count = sum(float(first.answers[name][-1]) for name in sites)
+        elif not self.needs_all_sites:
+            counts = {name: float(answer[-1]) for name, answer in first.answers.items()}
+            count = sum(counts.get(name, max(counts.values())) for name in sites)
         slack = (
             _MAX_NOISE_STDS
             * self.noise_std

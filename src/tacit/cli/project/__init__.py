@@ -22,19 +22,28 @@ from tacit.errors import DISTRIBUTION, InvalidArgument
 
 _PACKAGE, _EXAMPLE_ROWS = "study_app", 500
 _APP_FILES = ("study.py", "schema.yaml", "server_app.py", "client_app.py")
-# Files of the project, and the templates that they are made from.
-_FILES = {
+# Files at the server and at each site, and the templates that they are made from.
+_SHARED_FILES = {
+    "Dockerfile": "Dockerfile",
+    ".dockerignore": "dockerignore",
+    "systemd/sysusers.conf": "sysusers",
+    "systemd/tmpfiles.conf": "tmpfiles",
+}
+_FILES = _SHARED_FILES | {
     "README.md": "README.md",
     "trial.sh": "trial.sh",
     "app/pyproject.toml": "pyproject.toml",
     "compose.yaml": "compose.yaml",
     "compose/config.toml": "config.toml",
-    "Dockerfile": "Dockerfile",
-    ".dockerignore": "dockerignore",
+    "systemd/config.toml": "superlink_config.toml",
     "systemd/tacit-superlink.service": "superlink.service",
     "systemd/tacit-proxy.service": "proxy.service",
-    "systemd/sysusers.conf": "sysusers",
-    "systemd/tmpfiles.conf": "tmpfiles",
+}
+_SITE_FILES = _SHARED_FILES | {
+    "site.toml": "site.toml",
+    "study.py": "study.py",
+    "schema.yaml": "schema.yaml",
+    "compose.yaml": "compose_own.yaml",
     "systemd/tacit-guard@.service": "guard.service",
     "systemd/tacit-node@.service": "node.service",
 }
@@ -85,11 +94,8 @@ def write_project(
         _write_file(folder / "app" / _PACKAGE / name, name, values)
     for number, site in enumerate(sites):
         home = folder / "sites" / site
-        _write_file(home / "site.toml", "site.toml", {**values, "name": site})
-        for name in ("study.py", "schema.yaml", "Dockerfile"):
-            _write_file(home / name, name, values)
-        _write_file(home / ".dockerignore", "dockerignore", values)
-        _write_file(home / "compose.yaml", "compose_own.yaml", {**values, "name": site})
+        for path, template in _SITE_FILES.items():
+            _write_file(home / path, template, {**values, "name": site})
         shutil.copytree(folder / "software", home / "software")
         _write_data(home / "data.csv", number)
     if base_image is not None:
