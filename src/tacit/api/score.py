@@ -138,7 +138,7 @@ class ScorePlan:
         budget: The budget that was requested.
         mechanism: What the gate will execute. The ledger is charged for exactly this.
         posterior: A digest of the posterior, by which sites know that they score the same.
-        asked_range: The range that was asked for, without what was left open.
+        asked_range: The range that was requested, without what was left open.
     """
 
     title: str
