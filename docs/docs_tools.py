@@ -177,7 +177,7 @@ def _wrapped_output(match: re.Match[str]) -> str:
     """Output whose sentences are wrapped, as a terminal does it. Lines of tables stay as they are."""
     lines = []
     for line in html.unescape(match[2]).split("\n"):
-        table = re.search(r"\S {2,}\S", line)
+        table = re.search(r"\S {2,}\S|──", line)
         indent = "  " if line.startswith("- ") else ""
         wrapped = textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
         lines += [line] if table or len(line) <= _WIDTH else wrapped
