@@ -9,6 +9,7 @@ import html
 import io
 import posixpath
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _EMPTY_BLOCK = re.compile(
     r'<div class="[^"]*highlight[^"]*"><pre><span></span><code>\s*</code></pre>\s*</div>'
 )
+# What a block printed has no colours.
+_OUTPUT = re.compile(r"(<pre>(?:<span></span><code>)?)([^<]+)(?=</code></pre>|</pre>)")
+_WIDTH = 88  # characters beside the navigation, as `extra.css` has them
 _DRAWING = re.compile(
     r"^(?:from docs_tools import \w+|print\(figure\((.+?)((?:, alt=\"[^\"]*\")?)\)\))$",
     re.MULTILINE,
@@ -156,8 +160,9 @@ def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
     uri = page.file.src_uri
     # Blocks that print nothing, or whose source is hidden.
     content = re.sub(_EMPTY_BLOCK, "", content)
+    content = _OUTPUT.sub(_wrapped_output, content)
     if uri.endswith(".py"):
-        content = _without_loading_scripts(content)
+        content = _with_alternatives(_without_loading_scripts(content))
         content = re.sub(
             r'href="(?!\w+:|#)([^"]+)"',
             lambda match: (
@@ -173,6 +178,27 @@ def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
         )
         content = re.sub(r"(?<!<b>)<code>([\w.]+)</code>", _object_link, content)
     return content
+
+
+def _wrapped_output(match: re.Match[str]) -> str:
+    """Output whose sentences are wrapped, as a terminal does it. Lines of tables stay as they are."""
+    lines = []
+    for line in html.unescape(match[2]).split("\n"):
+        table = re.search(r"\S {2,}\S|──", line)
+        indent = "  " if line.startswith("- ") else ""
+        wrapped = textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+        lines += [line] if table or len(line) <= _WIDTH else wrapped
+    return match[1] + html.escape("\n".join(lines), quote=False)
+
+
+def _with_alternatives(content: str) -> str:
+    """A notebook whose pictures have the texts of its comments ``<!-- alt: ... -->``, in their order."""
+    texts = iter(re.findall(r"<!-- alt: (.*?) -->", content))
+    return re.sub(
+        r'alt="No description has been provided for this image"',
+        lambda _: f'alt="{html.escape(next(texts))}"',
+        content,
+    )
 
 
 def _without_loading_scripts(content: str) -> str:

@@ -15,7 +15,7 @@ print(women[["rate_marriage", "yrs_married", "religious", "affair"]].head(3))
 
 # %% [markdown]
 # **These data are public.** They were published in 1978 and come with statsmodels. This page may therefore print rows, and compare
-# the private fit with the exact one. With data of your own, do neither outside the room in which they may be seen.
+# the private fit with the exact one. With data of your own, do neither where somebody else can see it.
 #
 # ## 1. Say what is public
 #
@@ -66,7 +66,7 @@ print(post.summary())
 # Read it as any posterior: mean, standard deviation, 90% interval, odds ratio. Three things are new.
 #
 # - **The noise is in the intervals.** Noise was added before anything left the data, and the intervals are as wide as it requires.
-# - **The numbers differ when you run it again**, and from those on the README. Two runs should agree within their intervals.
+# - **The numbers differ when you run it again**, and from those in the README. Two runs should agree within their intervals.
 # - **The last line is the price**: what this fit cost, and what the ledger has left.
 #
 # ## 4. Compare with the exact fit
@@ -85,20 +85,22 @@ figure = tacit.results.plots.plot_comparison(
 )
 
 # %% [markdown]
+# <!-- alt: Log-odds of an affair by the exact fit and by the private fit: means, 50% and 90% intervals -->
+#
 # How much wider will intervals be for your data? [A forecast](../guides/sample_size.md) says so before the fit, from simulated tables.
 #
 # ## 5. What epsilon 1 means for one woman
 #
 # Imagine somebody who knows the answers of all the other women, and wants to know whether one more took part. Before the
-# result she can only toss a coin, and is right half of the time. After it:
+# result they can only toss a coin, and are right half of the time. After it:
 
 # %%
 for epsilon in (0.1, 1, 3):
     guess = tacit.Budget(epsilon, 1e-6).best_guess
-    print(f"epsilon {epsilon}: she is right at most about {guess:.1%} of the time")
+    print(f"epsilon {epsilon}: they are right at most about {guess:.1%} of the time")
 
 # %% [markdown]
-# This holds whatever she knows and however she computes. `delta` allows the bound to fail with a small probability: choose it well
+# This holds whatever they know and however they compute. `delta` allows the bound to fail with a small probability: choose it well
 # below one over the number of people. [Choosing epsilon and delta](../guides/epsilon.md) has more.
 #
 # ## 6. Use the result

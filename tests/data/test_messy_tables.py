@@ -285,6 +285,14 @@ PLAIN = Schema(
 )
 
 
+def test_a_yes_or_no_with_fractions_is_called_a_number(tmp_path):
+    (tmp_path / "table.csv").write_text("limited\n1\n0\n0.1442925\n0.5\n0.1442925\n")
+    check = Schema({"limited": Binary()}).check(tmp_path / "table.csv")
+    assert check.causes == (
+        "3 of 5 cells of limited are '0.1442925' or '0.5': declare kind: number to read them.",
+    )
+
+
 def test_a_check_counts_cells_and_says_why_some_are_not_read(messy):
     check = PLAIN.check(messy)
     counts = {n: (c.read, c.outside, c.unread, c.missing) for n, c in check.columns.items()}

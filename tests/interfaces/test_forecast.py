@@ -364,6 +364,17 @@ def test_the_command_writes_a_page_and_json(folder, capsys):
     assert html.count('<polyline class="curve reference"') == 3  # without privacy
 
 
+def test_the_command_says_why_a_forecast_is_hopeless(folder, forecast, capsys, monkeypatch):
+    lines = tuple(line._replace(coverage=0.3) for line in forecast.lines)
+    told = replace(forecast, lines=lines)
+    monkeypatch.setattr(tacit, "forecast", lambda *_, **__: told)
+    command = ["forecast", str(folder / "schema.yaml"), "--formula", FORMULA, "--size", "400"]
+    assert main([*command, "--epsilon", "1,5", "--delta", "1e-5"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("only 30% of the 90% intervals") == 2
+    assert "spread below 1" in printed
+
+
 def hopeless_command(folder):
     command = ["fit", str(folder / "data.csv"), "--schema", str(folder / "schema.yaml")]
     command += ["--formula", FORMULA, "--epsilon", "0.1", "--delta", "1e-5", "--size", "40"]

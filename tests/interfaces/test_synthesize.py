@@ -52,6 +52,12 @@ def test_the_charge_is_that_of_the_release(table, tmp_path, monkeypatch):
     assert look.release == plan.release
 
 
+def test_a_plan_takes_the_path_of_a_schema_file(tmp_path):
+    SCHEMA.to_yaml(tmp_path / "schema.yaml")
+    plan = tacit.Synthetic.plan(SCHEMA, epsilon=1, **SETTINGS)
+    assert str(tacit.Synthetic.plan(tmp_path / "schema.yaml", epsilon=1, **SETTINGS)) == str(plan)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

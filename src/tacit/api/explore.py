@@ -267,6 +267,15 @@ def _rounded(number: float) -> str:
     return f"{number:,.0f}" if number >= 10 else f"{float(f'{number:.2g}'):g}"
 
 
+def read_schema(schema: SchemaLike) -> Schema:
+    """The schema, also of a file."""
+    if isinstance(schema, str | os.PathLike):
+        return Schema.from_yaml(os.fspath(schema))
+    if not isinstance(schema, Schema):
+        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    return schema
+
+
 @in_32_bits
 def plan_look(
     schema: SchemaLike,
@@ -281,10 +290,7 @@ def plan_look(
     size: int | None = None,
 ) -> LookPlan:
     """Plans a look; see `explore` for the arguments, and `Look.plan`. Reads no data and charges nothing."""
-    if isinstance(schema, str | os.PathLike):
-        schema = Schema.from_yaml(os.fspath(schema))
-    if not isinstance(schema, Schema):
-        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    schema = read_schema(schema)
     chosen = choose_budget(budget, epsilon, delta)
     if size is not None:
         _validate.count("size", size)

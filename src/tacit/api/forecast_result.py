@@ -163,7 +163,8 @@ class Forecast:
         ):
             reasons.append(
                 f"The forecast is hopeless: {where}, only {coverage:.0%} of the {INTERVAL_LEVEL:.0%} intervals of fits to simulated "
-                "tables contained the true value. Use other settings, another method, or a model that fits the scenario."
+                "tables contained the true value. Use other settings, another method, or a model that fits the scenario. "
+                "If effects of the prior are so strong that outcomes exceed their bounds, use a scenario with spread below 1."
             )
         return tuple(reasons)
 

@@ -221,7 +221,7 @@ class Look:
     ) -> "pd.DataFrame":
         """The Kaplan-Meier curve of a time: the share for which the event had not happened yet.
 
-        A table of the time with the event (and with what it is grouped by) must have been requested, as in
+        A table of the time with the event (and with what it is grouped by) must be among the released ones, as in
         ``tables=[("months", "died")]``. At a time that is a number, events at exactly that time are not counted yet, so times in whole
         units should be a `tacit.Count`: at a count they are. Where too few are left at risk for the noise, there is no estimate, and the interval
         reaches from zero to where the curve was last. Within bins, whose edges are those of `quantiles`, it is not known who was censored

@@ -18,7 +18,7 @@ from tacit._precision import in_32_bits
 from tacit._typing import Floats
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.api.explore import LookPlan, explore, plan_look
+from tacit.api.explore import LookPlan, explore, plan_look, read_schema
 from tacit.api.look import Look
 from tacit.api.synthetic import Synthetic
 from tacit.data.columns import Binary, Date, Kind, Number
@@ -34,6 +34,7 @@ from tacit.inference.maximum_entropy import (
 )
 from tacit.inference.table_estimates import ReleasedTables
 from tacit.inference.tables import FINEST, SHOWN, CountedColumn, TableRelease
+from tacit.models.front_ends import SchemaLike
 
 Complete = bool | Sequence[str]
 _MAX_SETS = 1000
@@ -45,7 +46,7 @@ _HALF_STD = 0.15
 def synthesize(
     data: TableLike,
     *,
-    schema: Schema,
+    schema: SchemaLike,
     tables: Iterable[str | Sequence[str]] | None = None,
     by: str | None = None,
     bins: Mapping[str, int | Sequence[float]] | None = None,
@@ -71,7 +72,7 @@ def synthesize(
 
     Args:
         data: A data frame, a mapping of arrays or the path of a file; see `Schema.encode`.
-        schema: The public facts about the columns.
+        schema: The public facts about the columns, or the path of a schema file.
         tables: The tables to keep, as for `tacit.explore`. By default all pairs of columns, or with ``by`` the pairs with that column.
             Name tables that hold together what an analysis is about.
         by: A column that every table is crossed with, such as the outcome.
@@ -158,7 +159,7 @@ class SynthesisPlan:
 
 @in_32_bits
 def plan_synthesis(
-    schema: Schema,
+    schema: SchemaLike,
     *,
     tables: Iterable[str | Sequence[str]] | None = None,
     by: str | None = None,
@@ -168,8 +169,7 @@ def plan_synthesis(
     **settings: Any,
 ) -> SynthesisPlan:
     """Plans synthetic tables; see `synthesize` for the arguments, and `Synthetic.plan`. Reads no data and charges nothing."""
-    if not isinstance(schema, Schema):
-        raise InvalidArgument("Pass schema=tacit.Schema(...): the public facts about the columns.")
+    schema = read_schema(schema)
     by_default = tables is None and by is None and len(schema.names) > 1
     asked = list(combinations(schema.names, 2)) if by_default else tables
     look = plan_look(schema, tables=asked, by=by, size=size, **settings)

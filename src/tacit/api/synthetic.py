@@ -18,6 +18,7 @@ from tacit.data.columns import Count, Date, Number
 from tacit.data.schema import Schema
 from tacit.errors import InvalidArgument
 from tacit.inference.tables import MISSING_LABEL
+from tacit.models.front_ends import SchemaLike
 from tacit.results.combine import Combined, combine
 from tacit.results.drawings import Bar
 from tacit.results.report import write_files
@@ -65,11 +66,11 @@ class Synthetic:
     noise_aware: bool = True
 
     @staticmethod
-    def plan(schema: Schema, **settings: Any) -> "SynthesisPlan":
+    def plan(schema: SchemaLike, **settings: Any) -> "SynthesisPlan":
         """What will be released and what it costs. Reads no data and charges nothing.
 
         Args:
-            schema: The schema of the data.
+            schema: The schema of the data, or the path of its file.
             **settings: As for `tacit.synthesize`.
 
         Returns:

@@ -110,6 +110,9 @@ def forecast(
         except OSError as error:
             raise InvalidArgument(f"{out} cannot be written: {error.strerror}.") from None
     typer.echo(found.to_json() if as_json else str(found))
+    for index in range(0 if as_json else len(budgets)):
+        for reason in found.warnings(index):
+            typer.echo(reason)
     for path in (plot, out):
         if path is not None and not as_json:
             typer.echo(f"Written: {path}")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MARK = "NOT PRIVATE: exact counts of rows, for the screen of somebody who may see them. Do not pass them on."
 _CAUTION = (
     "A schema is public. Declare how a column is written, from knowledge of how the table was made; what only a "
-    "few rows hold does not belong into it."
+    "few rows hold does not belong in it."
 )
 _MAX_SHOWN_WORDS = 4
 _MAX_WORD_LENGTH = 30  # characters
@@ -356,7 +356,7 @@ def _near_sentences(total: str, details: Counter[str]) -> Iterator[str]:
         yield f"{rest:,} {total} resemble a level in other ways."
 
 
-def _advice(what: str, detail: str, details: Counter[str], kind: Kind) -> str:  # noqa: PLR0911, C901 a list of sentences
+def _advice(what: str, detail: str, details: Counter[str], kind: Kind) -> str:  # noqa: PLR0911, PLR0912, C901 a list of sentences
     words = _listed(word for word, _ in details.most_common(_MAX_SHOWN_WORDS))
     match what:
         case "unit":
@@ -389,6 +389,8 @@ def _advice(what: str, detail: str, details: Counter[str], kind: Kind) -> str:  
         case "code":
             return f"are numbers such as {words}: if they stand for levels, declare aliases: {{1: ...}}"
         case "word":
+            if all(parse_number(word) % 1 > 0 for word in details):  # such as imputed means
+                return f"are {words}: declare kind: number to read them"
             return f"are {words}: declare the labels that mean yes: and no: to read them"
     if isinstance(kind, Category):
         counted = "missing" if kind.other is None else _quoted(str(kind.other))
