@@ -422,8 +422,8 @@ def test_a_forecast_of_a_study_knows_its_sites_and_says_if_it_is_hopeless():
     assert np.all(few > split)
     assert np.all(split > without)
     assert not said.warnings()
-    assert "hopeless" in widths(50, 500)[1].warnings()[0]
-    assert not widths(50, 500, noise="split")[1].warnings()
+    assert "hopeless" in widths(50, 1_500)[1].warnings()[0]
+    assert not widths(50, 1_500, noise="split")[1].warnings()
     counts = tacit.federated_study(
         tacit.conjugate.Poisson("z"),
         schema=tacit.Schema({"z": tacit.Count(9)}),

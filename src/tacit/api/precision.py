@@ -41,7 +41,7 @@ _NUM_TRUTHS, _PESSIMISTIC_QUANTILE = 8, 0.75
 # uniform over a tenth of it; and the share of every level but the first.
 _CONCENTRATED_MEAN, _CONCENTRATED_SD, _UNCOMMON_SHARE = 0.25, 0.03, 0.01
 # An interval that is wider than this share of the prior's is uninformative.
-_UNINFORMATIVE_RATIO = 0.8
+_UNINFORMATIVE_RATIO = 0.6
 # A parameter whose interval is so many times as wide without a level than if the level is uncommon is about this level.
 _LEVEL_RATIO = 1.5
 
@@ -65,11 +65,6 @@ class PrecisionLine(NamedTuple):
     absent: float
     without_privacy: float
     prior: float
-
-    @property
-    def is_uninformative(self) -> bool:
-        """Whether the interval is nearly as wide as the prior's, however columns are distributed."""
-        return self.spread > _UNINFORMATIVE_RATIO * self.prior
 
     @property
     def is_of_level(self) -> bool:
@@ -120,12 +115,15 @@ class Precision:
 
     def warnings(self) -> tuple[str, ...]:
         """Why the budget would be wasted; nothing if it is worth spending, or if no size was declared."""
-        if not self.is_declared or not all(each.is_uninformative for each in self.lines):
+        lines = [each for each in self.lines if each.parameter != INTERCEPT] or self.lines
+        least = min(each.spread / each.prior for each in lines)
+        if not self.is_declared or least < _UNINFORMATIVE_RATIO:
             return ()
         return (
             (
                 f"The forecast is hopeless: {self._size_text} and epsilon {self.epsilon:g}, intervals would be "
-                "nearly as wide as the prior's. Use a larger budget, more data, fewer parameters or a stronger prior."
+                f"at least {least:.0%} as wide as the prior's. Use a larger budget, more data, fewer parameters or a "
+                "stronger prior."
             ),
         )
 
