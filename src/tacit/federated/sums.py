@@ -291,7 +291,7 @@ class SumServer(Server):
         return super().tasks(sites)
 
     def update(self, replies: Mapping[str, Reply]) -> Vector | None:
-        """Adds the answers up, once all sites have answered, or all have been asked for the third time."""
+        """Adds the answers up, once all sites have answered, or some have not after the third question."""
         some_missing = len(replies) < len(self.sites) and not self.needs_all_sites
         if some_missing and self._attempts < _MAX_ATTEMPTS:
             return None  # what sites have answered they repeat, at no cost
