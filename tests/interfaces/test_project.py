@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import yaml
@@ -263,10 +265,9 @@ def test_containers_have_files_that_exist_and_commands_that_are_understood(tmp_p
 
 
 def test_compose_files_are_of_the_specification(tmp_path):
-    """Its schema is part of check-jsonschema."""
-    checks = pytest.importorskip("check_jsonschema")
-    jsonschema = pytest.importorskip("jsonschema")
-    vendored = Path(checks.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
+    """Its schema is part of check-jsonschema, which is not imported."""
+    (folder,) = find_spec("check_jsonschema").submodule_search_locations
+    vendored = Path(folder, "builtin_schemas", "vendor", "compose-spec.json")
     schema = json.loads(vendored.read_text("utf-8"))
     validator = jsonschema.validators.validator_for(schema)(schema)
     assert main(["federated", "new", str(tmp_path / "study"), "--site", "a"]) == 0
