@@ -257,8 +257,8 @@ MIN_UNITS = 50.0
 # Bounds on the slope of a unit's score: its trace, and its norm by direction, in squared clips.
 _MAX_SLOPE, _MAX_DIRECTION_SLOPE = 2.0, 1.5
 # The squared clip is the dimension, and up to so many times more, as long as noise stays below this share of the
-# sampling variance.
-_NOISE_SHARE, _MAX_CLIP_FACTOR = 0.25, 25.0
+# sampling variance, and that of a unit's slope below this number.
+_NOISE_SHARE, _SLOPE_NOISE, _MAX_CLIP_FACTOR = 0.25, 0.05, 25.0
 # Relative change of slopes when the position moves by one row's standard deviation.
 _SLOPE_CHANGE = 0.3
 # Relative standard deviations: of the ratio of slope to curvature around that of simulated rows, and of the slope by
@@ -413,8 +413,14 @@ class Rounds:
             clip, curvature_clip = self.query.clip, self.query.curvature_clip
         else:
             noise = self._late_noise**2 / LATE_SHARES[0]
-            clip_factor = _NOISE_SHARE * self.units * self.informative[0] / (noise * directions)
-            clip_factor = min(max(clip_factor, 1.0), _MAX_CLIP_FACTOR)
+            informative = self.units * self.informative[0]
+            of_slope = _MAX_SLOPE * self._late_noise / math.sqrt(LATE_SHARES[3])
+            clip_factor = min(
+                _NOISE_SHARE * informative / (noise * directions),
+                _SLOPE_NOISE * informative / of_slope,
+                _MAX_CLIP_FACTOR,
+            )
+            clip_factor = max(clip_factor, 1.0)
             clip = math.sqrt(directions * clip_factor)
             # Curvature is clipped more tightly, as its entries are noisier.
             curvature_clip = math.sqrt(directions * math.sqrt(clip_factor))
