@@ -22,7 +22,7 @@ from sites_on_disk import copy_study
 from tacit.cli import project
 
 BIN = Path(sys.executable).parent
-HANGS = 3600  # seconds after which nobody believes in an event any more, however slow the machine
+HANGS = 600  # seconds after which nobody believes in an event any more, however slow the machine
 
 
 class Deployment:

@@ -42,10 +42,32 @@ print(subprocess.run(["flwr-clientapp", "--token", "t", "--no-such-option"]).ret
 """
 
 
-def node_of(what, supernode=SUPERNODE, **environment):
+# A node that is told to end while it imports something that swallows exceptions.
+SWALLOWING = """
+import os
+import signal
+import time
+
+from tacit.federated import node
+
+
+class Entry:
+    def load(self):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            return print
+
+
+node.entry_points = lambda **_: [Entry()]
+"""
+
+
+def node_of(what, supernode=SUPERNODE, before="", **environment):
     """Runs a node in a process of its own."""
     command = [sys.executable, "-c", supernode, what]
-    run = f"from tacit.federated.node import run_node; exit(run_node({command!r}))"
+    run = f"{before}\nfrom tacit.federated.node import run_node; exit(run_node({command!r}))"
     return subprocess.Popen(
         [sys.executable, "-c", run],
         stdout=subprocess.PIPE,
@@ -93,8 +115,21 @@ def test_a_supernode_ends_with_its_node(how):
         number = int(node.stdout.readline())
         ended = os.pidfd_open(number)
         getattr(node, how)()
-        assert select.select([ended], [], [], HANGS)[0]
-    os.close(ended)
+        try:
+            assert select.select([ended], [], [], HANGS)[0]
+            node.wait(HANGS)
+        finally:
+            os.close(ended)
+            node.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nodes import for forks on Linux only")
+def test_a_node_that_is_told_to_end_while_it_imports_ends():
+    with node_of("stay", before=SWALLOWING) as node:
+        try:
+            assert node.wait(HANGS) != 7
+        finally:
+            node.kill()
 
 
 def test_flower_understands_the_command_of_a_supernode():

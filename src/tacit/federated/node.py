@@ -101,7 +101,14 @@ def run_node(command: Sequence[str]) -> int:
     Returns:
         The exit code of the SuperNode. A service manager should start the node again.
     """
-    signal.signal(signal.SIGTERM, _stop)
+    stopped: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        # What an import runs may swallow the exception, and the node must end all the same.
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
     # There is one thread only, so that something may run before the SuperNode.
     end = _end_with_parent
     with (
@@ -110,8 +117,9 @@ def run_node(command: Sequence[str]) -> int:
     ):
         try:
             if listening is not None:
-                _fork_for_messages(listening, lambda: node.poll() is not None)
-            node.wait()
+                _fork_for_messages(listening, lambda: bool(stopped) or node.poll() is not None)
+            if not stopped:
+                node.wait()
         except KeyboardInterrupt:
             pass
         finally:
@@ -212,7 +220,3 @@ def _end_with_parent() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    raise KeyboardInterrupt
