@@ -276,7 +276,9 @@ def test_a_posterior_without_a_site_is_that_of_the_others(finished):
         finished.fitted(np.random.default_rng(0), without=NAMES)
 
 
-def test_influence_is_how_far_the_posterior_moves_without_a_site(finished):
+def test_influence_is_how_far_the_posterior_moves_without_a_site(method, target, finished):
+    begun = method.server(target, NAMES, run="r", budget=BUDGET, source=Randomness(0))
+    assert begun.influence() == {}
     found = finished.influence()
     assert set(found) == set(NAMES)
     assert found["west"] > 5  # it has nearly all ones

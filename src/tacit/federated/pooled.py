@@ -363,10 +363,11 @@ class PooledServer(Server):
         Of several parameters it is the one that moves most. One step from the posterior of all sites, so that it is quick
         for many. Masked answers cannot be separated.
         """
-        first, late = self.finished[0], self.finished[1 + self.num_early :]
+        late = self.finished[1 + self.num_early :]
         there = [name for name in self.sites if any(name in each.answers for each in late)]
         if len(there) < 2:
             return {}
+        first = self.finished[0]
         whole, covariance = self.rounds.late_posterior()
         spread = np.maximum(np.sqrt(np.diag(covariance)), 1e-12)
         found = {}

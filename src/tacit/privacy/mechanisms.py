@@ -241,7 +241,7 @@ class NoisySums:
         return [
             f"{self.num_steps} steps, each on {f'all {many}' if self.uses_all_units else share}.",
             f"One {unit} moves a step's sum by at most the clip, {self.clip:.4g}.",
-            f"{'Laplace noise' if self.laplace else 'Noise'} is {noise} clips in every number of it.",
+            f"{'Laplace noise' if self.laplace else 'Noise'} is {noise} clips in each of its numbers.",
         ]
 
 
