@@ -10,6 +10,7 @@ import httpx
 from flower_processes import HANGS, Deployment, free_port, make_app, reachable, wait_for
 from flwr.supercore.protobuf import translation
 
+from tacit.federated import proxy
 from tacit.federated.proxy import FLEET_CALLS, fleet_proxy
 
 ROUTES = [(method, path) for method, path in translation.PROTOBUF_REQUEST_TYPES]
@@ -43,7 +44,7 @@ def asked(transport, requests):
 
 def test_calls_of_a_node_pass_with_their_signature_and_come_back_whole():
     calls, reached = sorted(FLEET_CALLS), []
-    headers = {"flwr-signature": "abc", "te": "trailers"}
+    headers = {"flwr-signature": "abc", "te": "trailers", "x-forwarded-for": "10.0.0.1"}
     asks = [("POST", f"/v1/fleet/{call}", b"\x01\x02", headers) for call in calls]
     replies = asked(superlink(reached), asks)
     for call, reply, request in zip(calls, replies, reached, strict=True):
@@ -52,7 +53,7 @@ def test_calls_of_a_node_pass_with_their_signature_and_come_back_whole():
         assert reply.headers["x-answer"] == "42"
         assert request.url == f"https://superlink:8000/v1/fleet/{call}"
         assert request.headers["flwr-signature"] == "abc"
-        assert "te" not in request.headers
+        assert not {"te", "x-forwarded-for"} & request.headers.keys()
 
 
 def test_nothing_else_that_flower_serves_is_reached():
@@ -87,6 +88,57 @@ def test_a_superlink_that_is_away_is_no_end_for_a_node():
 
     (reply,) = asked(httpx.MockTransport(away), [("POST", "/v1/fleet/pull-messages", b"", {})])
     assert reply.status_code == 503
+
+
+def statuses(monkeypatch, requests, **limits):
+    """Answers of a proxy with other limits to requests at once, each in parts with pauses."""
+    for name, value in limits.items():
+        monkeypatch.setattr(proxy, name, value)
+
+    async def parts(sizes, pause):
+        for size in sizes:
+            yield bytes(size)
+            await asyncio.sleep(pause)
+
+    async def run():
+        app = fleet_proxy("superlink:8000", superlink([]))
+        async with httpx.AsyncClient(transport=StreamingTransport(app)) as client:
+            url = "http://proxy/v1/fleet/push-messages"
+            first = [client.post(url, content=parts(*each)) for each in requests]
+            found = [each.status_code for each in await asyncio.gather(*first)]
+            return found, (await client.post(url, content=b"1")).status_code
+
+    return asyncio.run(run())
+
+
+class StreamingTransport(httpx.AsyncBaseTransport):
+    """Hands the parts of a request to an app as they come, as a server does."""
+
+    def __init__(self, app):
+        self.app = app
+
+    async def handle_async_request(self, request):
+        parts, sent = aiter(request.stream), {}
+
+        async def receive():
+            part = await anext(parts, None)
+            return {"type": "http.request", "body": part or b"", "more_body": part is not None}
+
+        async def send(message):
+            sent.update(message)
+
+        scope = {"type": "http", "method": request.method, "path": request.url.path, "headers": []}
+        await self.app(scope, receive, send)
+        return httpx.Response(sent["status"])
+
+
+def test_whoever_sends_much_or_slowly_is_turned_away_and_others_are_not(monkeypatch):
+    assert statuses(monkeypatch, [([60, 50], 0)], _MAX_BODY_BYTES=100) == ([413], 418)
+    many = [([60], 0.1)] * 4
+    found, after = statuses(monkeypatch, many, _MAX_HELD_BYTES=200)
+    assert (sorted(found), after) == ([418, 418, 418, 503], 418)
+    slow = [([1] * 50, 0.1), ([1], 0)]
+    assert statuses(monkeypatch, slow, _TIMEOUT_SECONDS=0.3) == ([408, 418], 418)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ where only the study's coordinator is, and sites reach this proxy. It passes on 
 everything else with 404. Each of these calls is signed with the key of a registered node, which the SuperLink checks.
 """
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -32,22 +33,27 @@ FLEET_CALLS = frozenset(
         "confirm-message-received",
     }
 )
-# Of one connection, which are not passed on. The body has another encoding on each way.
+# Of one connection, which are not passed on, and what a SuperLink on the same machine would believe of the address of a
+# node. The body has another encoding on each way.
 _HOP_HEADERS = frozenset(
     {
         "connection",
         "content-encoding",
         "content-length",
+        "expect",
+        "forwarded",
         "host",
         "keep-alive",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
+        "x-forwarded-for",
+        "x-forwarded-proto",
     }
 )
-# Messages have a vector and some keys, and an app is a few files.
-_MAX_BODY_BYTES = 2**28
+# Messages have a vector and some keys, and an app is a few files. Anybody may send, so there is a limit for all together.
+_MAX_BODY_BYTES, _MAX_HELD_BYTES = 2**28, 2**30
 _TIMEOUT_SECONDS = 120.0
 
 
@@ -65,6 +71,8 @@ def fleet_proxy(superlink: str, transport: httpx.AsyncBaseTransport) -> Starlett
         transport=transport, base_url=f"https://{superlink}", timeout=_TIMEOUT_SECONDS
     )
 
+    held = 0  # bytes of all requests that are not answered yet
+
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with client:
@@ -74,17 +82,26 @@ def fleet_proxy(superlink: str, transport: httpx.AsyncBaseTransport) -> Starlett
         call = request.path_params["call"]
         if call not in FLEET_CALLS:
             return Response(status_code=404)
+        nonlocal held
         body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > _MAX_BODY_BYTES:
-                return Response(status_code=413)
         try:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                async for part in request.stream():
+                    body += part
+                    held += len(part)
+                    if len(body) > _MAX_BODY_BYTES:
+                        return Response(status_code=413)
+                    if held > _MAX_HELD_BYTES:
+                        return Response(status_code=503)
             reply = await client.post(
                 f"/v1/fleet/{call}", content=bytes(body), headers=_end_to_end(request.headers)
             )
+        except TimeoutError:
+            return Response(status_code=408)
         except httpx.TransportError:
             return Response(status_code=503)  # a node tries again
+        finally:
+            held -= len(body)
         return Response(reply.content, reply.status_code, _end_to_end(reply.headers))
 
     return Starlette(
