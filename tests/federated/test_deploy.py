@@ -10,7 +10,13 @@ from sites_on_disk import NAMES, make_sites
 from tacit import Budget, Ledger
 from tacit.errors import BudgetError, InvalidArgument, LedgerError
 from tacit.federated import Partitioned
-from tacit.federated.deploy import MAX_MASKED_SITES, OpenSite, load_study, open_ledger
+from tacit.federated.deploy import (
+    MAX_MASKED_SITES,
+    OpenSite,
+    load_study,
+    open_ledger,
+    site_checks,
+)
 from tacit.federated.protocol import Session
 from tacit.federated.schemes import ClippedChanges, WithoutPrivacy
 from tacit.federated.settings import SiteSettings
@@ -98,6 +104,39 @@ def test_masks_need_a_key_and_everybody_elses(tmp_path):
             OpenSite(lacking).offer(Session("study", 1))
     with pytest.raises(InvalidArgument, match="takes part in the run"):
         OpenSite(settings).offer(Session("other", 1))
+
+
+def lines_of_a_check(settings, **changes):
+    study = replace(load_study(settings.study), **changes)
+    return {name: (said, fine) for name, said, fine in site_checks(OpenSite(settings, study))}
+
+
+def test_a_check_says_whether_the_run_can_be_charged(north):
+    said, fine = lines_of_a_check(north)["ledger"]
+    assert fine
+    assert said.endswith("the run can be charged, or was")
+    small = beside(north, total=Budget(1, 1e-5))
+    assert lines_of_a_check(small)["ledger"][0].endswith("tacit federated open, once")
+    open_ledger(small)
+    said, fine = lines_of_a_check(small)["ledger"]
+    assert not fine
+    assert "epsilon 1, delta 1e-5 (add-remove) is left" in said
+    OpenSite(north).answer(first_task(north))
+    assert lines_of_a_check(north)["ledger"][1]
+    assert not lines_of_a_check(north, budget=Budget(2, 1e-5))["ledger"][1]  # the same run
+    assert len(Ledger(north.ledger).charges) == 1
+
+
+def test_a_check_says_that_a_seed_protects_nobody(north):
+    assert lines_of_a_check(north)["noise"][0] == "from a secret key of each answer"
+    assert lines_of_a_check(north, seed=0)["noise"][0].startswith("NOT PRIVATE")
+
+
+def test_a_study_that_is_no_python_is_named_with_its_line(tmp_path):
+    file = tmp_path / "study.py"
+    file.write_text("import tacit\nstudy = (\n")
+    with pytest.raises(InvalidArgument, match=r"study.py, line 2, is not valid Python"):
+        load_study(file)
 
 
 def test_a_file_without_a_study_is_refused(tmp_path):

@@ -12,7 +12,8 @@ from fake_grid import FakeGrid, as_by_flower  # noqa: F401 (for every test)
 from flwr.app import ConfigRecord, Message, RecordDict
 from sites_on_disk import NAMES, copy_study, make_sites
 
-from tacit import Ledger
+from tacit import Budget, Ledger
+from tacit.accounting import events
 from tacit.errors import InvalidArgument, TacitError
 from tacit.federated import flower_grid
 from tacit.federated.deploy import OpenSite, load_study
@@ -84,6 +85,23 @@ def test_nobody_waits_for_a_site_that_refuses(tmp_path, fault, caplog):
     assert flower_grid.time.monotonic() < 60  # by the server's clock
     said = "another schema" if fault == "other terms" else "settings are invalid"
     assert said in caplog.text
+
+
+@pytest.mark.parametrize("fault", ["no rows", "no budget", "no keys"])
+def test_nobody_pays_for_a_masked_round_in_which_a_site_could_not_answer(tmp_path, fault):
+    files = make_sites(tmp_path, "masked")
+    west = tmp_path / "west"
+    if fault == "no rows":
+        (west / "data.csv").unlink()
+    elif fault == "no keys":
+        (west / "identity").unlink()
+    else:
+        spent = events.sampled_gaussian(10.0, 1.0, 1)
+        Ledger(west / "site.db").charge(spent, Budget(1, 1e-6), label="another study")
+    with pytest.raises(TacitError, match="Sites refused: west: The site"):
+        served(files, FakeGrid(files))
+    for name in ("north", "south"):
+        assert not Ledger(tmp_path / name / "site.db").charges
 
 
 def test_the_log_says_of_which_site_there_is_no_node(tmp_path, caplog):

@@ -31,7 +31,7 @@ from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.agreement import Agreement, short_digest
-from tacit.federated.guard import error_reply
+from tacit.federated.guard import answer_or_error
 from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
 from tacit.federated.method import FederatedMethod, prepare_site
 from tacit.federated.protocol import (
@@ -202,7 +202,12 @@ def load_study(path: Path) -> Study[Target]:
     if spec is None or spec.loader is None or not path.is_file():
         raise InvalidArgument(f"There is no Python file at {path}.")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise InvalidArgument(
+            f"{error.filename}, line {error.lineno}, is not valid Python: {error.msg}."
+        ) from None
     study = vars(module).get("study")
     if not isinstance(study, Study):
         raise InvalidArgument(f"{path} must define study = Study(...).")
@@ -247,6 +252,17 @@ class OpenSite:
     def check_readable(self) -> None:
         """Raises if the rows cannot be read, or are not of the study."""
         _ = self._read()
+
+    def check_charge(self) -> None:
+        """Raises if the ledger would refuse the run. Charges nothing."""
+        self._client.check_charge()
+
+    def check_ready(self) -> None:
+        """Raises if this site could not answer: its ledger, its keys or its rows are not in order."""
+        self.check_charge()
+        if self.study.masked:
+            _ = self._masker
+        self.check_readable()
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""
@@ -315,13 +331,15 @@ CheckLine = tuple[str, str, bool]
 def study_checks(study: Study[Target]) -> Iterator[CheckLine]:
     """The lines of a check at the server. Nothing is charged."""
     yield from _agreement_lines(study)
+    yield _noise_line(study)
     yield from _trial_round_lines(study, study.sites[0])
 
 
 def site_checks(site: OpenSite) -> Iterator[CheckLine]:
     """The lines of a check of a site that is open. Of the rows it only says whether they can be read."""
     yield from _agreement_lines(site.study)
-    yield from _ledger_lines(site.settings, site.study)
+    yield _noise_line(site.study)
+    yield from _ledger_lines(site)
     yield from _mask_key_lines(site.settings, site.study)
     yield _data_line(site)
     yield from _trial_round_lines(site.study, site.name)
@@ -334,14 +352,24 @@ def _agreement_lines(study: Study[Target]) -> Iterator[CheckLine]:
     yield "digest of all of these", agreement.digest, True
 
 
-def _ledger_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
+def _noise_line(study: Study[Target]) -> CheckLine:
+    if study.seed is None:
+        return "noise", "from a secret key of each answer", True
+    return "noise", "NOT PRIVATE: from the seed in study.py; for simulated rows only", True
+
+
+def _ledger_lines(site: OpenSite) -> Iterator[CheckLine]:
+    settings, study = site.settings, site.study
+    if not settings.ledger.exists():
+        yield "ledger", f"there is none at {settings.ledger}: tacit federated open, once", False
+        return
     try:
-        ledger = Ledger(settings.ledger, settings.total, unit=study.unit)
-        left = ledger.left
+        left = Ledger(settings.ledger, settings.total, unit=study.unit).left
+        site.check_charge()
     except TacitError as error:
         yield "ledger", str(error), False
         return
-    yield "ledger", f"{settings.ledger}: {left}", True
+    yield "ledger", f"{settings.ledger}: {left} left; the run can be charged, or was", True
 
 
 def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
@@ -400,22 +428,22 @@ def answer_message(site: OpenSite, fields: Fields) -> Fields:
     said: Fields = {"site": site.name, "agreed": agreement.text}
     if kind == "hello" and "agreed" not in fields:
         return said
-    if kind in {"hello", "offer", "task"}:
-        try:
-            agreement.check_same(fields.get("agreed"), site.name, "The server")
-        except Refused as error:
-            if kind != "hello":
-                raise
-            # The server must know which site it is that refuses, so as not to wait for it.
-            _LOG.warning("Refused: %s", error)
-            return said | error_reply(error)
+
+    def greet() -> Fields:
+        agreement.check_same(fields.get("agreed"), site.name, "The server")
+        site.check_ready()
+        return {}
+
+    if kind == "hello":
+        # The server must know which site it is that refuses, so as not to wait for it, and before others are charged.
+        return said | answer_or_error(greet)
+    if kind in {"offer", "task"}:
+        agreement.check_same(fields.get("agreed"), site.name, "The server")
     return {**_dispatch_message(site, fields), "agreed": agreement.text}
 
 
 def _dispatch_message(site: OpenSite, fields: Fields) -> Fields:
     kind = fields.get("kind")
-    if kind == "hello":
-        return {"site": site.name}
     if kind == "offer":
         session = Session(str(fields["run"]), int(fields["round"]), int(fields["attempt"]))
         offer = site.offer(session)
