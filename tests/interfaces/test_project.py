@@ -378,6 +378,44 @@ def test_the_script_of_a_trial_is_one_that_a_shell_can_read(tmp_path):
     subprocess.run(["/bin/sh", "-n", folder / "trial.sh"], check=True)
 
 
+# Programs that a trial starts, without their work.
+STUBS = {
+    "flower-superlink": "echo Uvicorn running; exec sleep 60",
+    "tacit": 'echo "tacit $*" >> said',
+    "flwr": '[ -z "$WRITES" ] || { sleep 0.1; : > "$WRITES"; }',
+}
+
+
+@pytest.mark.parametrize(
+    ("writes", "code", "said", "reports"),
+    [
+        ("posterior.nc", 0, "", 1),
+        ("posterior.json", 0, "Result: posterior.json", 0),  # of a plan
+        ("", 1, "The run failed", 0),
+    ],
+)
+def test_a_trial_ends_as_its_run(tmp_path, writes, code, said, reports):
+    folder, programs = tmp_path / "study", tmp_path / "bin"
+    assert main(["federated", "new", str(folder), "--site", "a"]) == 0
+    for made in (programs, folder / "keys"):
+        made.mkdir()
+    for name, text in STUBS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o700)
+    (folder / "nodes").write_text("a=1\n")
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/sh", folder / "trial.sh"],
+        env={**os.environ, "PATH": path, "WRITES": writes},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
+    assert (folder / "said").read_text().count("tacit report posterior.nc") == reports
+
+
 def test_a_forecast_reads_the_study_alone(tmp_path, capsys):
     folder = tmp_path / "study"
     assert main(["federated", "new", str(folder), "--site", "a", "--site", "b"]) == 0
