@@ -22,7 +22,7 @@ from tacit.api.rows import encode_rows
 from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated import Partitioned, PooledScoring
 from tacit.federated.method import FederatedResult, SiteCost, prepare_site, run_in_process
-from tacit.federated.pooled import QueryVector, change_metric
+from tacit.federated.pooled import QueryVector, change_metric, early_rounds
 from tacit.federated.protocol import InProcess, Reply, Task
 from tacit.federated.schemes import OneRelease
 from tacit.federated.server import run_schedule
@@ -405,6 +405,15 @@ def test_damping_of_private_optimisation_follows_the_number_of_sites():
     assert Partitioned().rounds(10).damping == pytest.approx(0.1)
     assert Partitioned(group_size=2).rounds(10).damping == pytest.approx(0.5)
     assert Partitioned(schedule="sequential").rounds(10).damping == 1
+
+
+def test_any_number_of_rounds_leaves_enough_for_a_posterior(target):
+    for rounds in range(4, 60):
+        assert rounds - 1 - early_rounds(rounds) >= 2
+    assert early_rounds(20) == 10
+    fewest, budgets = PooledScoring(num_rounds=4), dict.fromkeys(NAMES, BUDGET)
+    found = run_in_process(fewest, target, sites_of(), budgets, run="r", seed=1)
+    assert fewest.fitted(target, found.server, 0).draws
 
 
 def test_a_forecast_of_a_study_knows_its_sites_and_says_if_it_is_hopeless():

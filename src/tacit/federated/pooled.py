@@ -178,8 +178,8 @@ _MAX_NOISE_STDS = 8.0
 
 
 def early_rounds(num_rounds: int) -> int:
-    """How many rounds after the first find the position and the metric."""
-    return round(_EARLY_FRACTION * (num_rounds - 1))
+    """How many rounds after the first find the position and the metric. They leave what a posterior needs."""
+    return min(round(_EARLY_FRACTION * (num_rounds - 1)), num_rounds - 1 - _MIN_LATE_ROUNDS)
 
 
 class FinishedRound(NamedTuple):
