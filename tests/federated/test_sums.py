@@ -209,6 +209,17 @@ def test_an_answer_with_a_seed_is_never_taken_for_a_private_one(ledgers, first, 
         release_federated(PLAN, DATA, ledgers=ledgers, run="a", seed=then)
 
 
+def test_other_bounds_of_columns_are_another_run(ledgers):
+    model = "ill ~ age"
+    charged = {"budget": tacit.Budget(0.5, 1e-6), "ledgers": ledgers, "run": "r"}
+    method = tacit.federated.PooledScoring(num_rounds=4)
+    tacit.fit_federated(model, DATA, schema=SCHEMA, method=method, **charged)
+    wider = tacit.Schema({"age": tacit.Number(0, 110), "ill": tacit.Binary()})
+    with pytest.raises(Refused, match="other terms"):
+        tacit.fit_federated(model, DATA, schema=wider, method=method, **charged)
+    assert all(len(each.charges) == 1 for each in ledgers.values())
+
+
 def test_sites_may_have_budgets_of_their_own(ledgers):
     budgets = {n: tacit.Budget(e, 1e-6) for n, e in zip(NAMES, (0.5, 1, 2), strict=True)}
     look = release_federated(PLAN, DATA, budget=budgets, ledgers=ledgers)

@@ -148,6 +148,7 @@ def fit_federated(
             budgets,
             run=run or uuid4().hex,
             ledgers=ledgers,
+            schema="" if declared is None else declared.to_text(),
             seed=seed,
             progress=tell,
         )

@@ -97,6 +97,7 @@ def release_federated(
         budgets,
         run=run or uuid4().hex,
         ledgers=ledgers,
+        schema=plan.schema.to_text(),
         seed=seed,
     )
     units = {name: each.unit for name, each in rows.items()}

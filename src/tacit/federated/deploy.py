@@ -33,7 +33,7 @@ from tacit.errors import InvalidArgument, Refused, TacitError
 from tacit.federated.agreement import Agreement, short_digest
 from tacit.federated.guard import answer_or_error
 from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
-from tacit.federated.method import FederatedMethod, prepare_site
+from tacit.federated.method import FederatedMethod, prepare_site, study_about
 from tacit.federated.protocol import (
     Fields,
     Offer,
@@ -142,8 +142,7 @@ class Study(Generic[T]):
     @in_32_bits
     def about(self) -> str:
         """A digest that identifies the study."""
-        about = self.method.about(self.target, len(self.sites), self.example)
-        return about if not self.schema else f"{about} {short_digest(self.schema)}"
+        return study_about(self.method, self.target, len(self.sites), self.example, self.schema)
 
     @cached_property
     def agreement(self) -> Agreement:

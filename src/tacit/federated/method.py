@@ -17,6 +17,7 @@ from tacit.accounting import Budget
 from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger import Ledger
 from tacit.errors import InvalidArgument
+from tacit.federated.agreement import short_digest
 from tacit.federated.journal import Journal, LedgerJournal, RunTerms
 from tacit.federated.protocol import InProcess
 from tacit.federated.schemes import Prepared, RunSetting, Scheme
@@ -170,6 +171,7 @@ def run_in_process(
     *,
     run: str,
     ledgers: Mapping[str, Ledger] | None = None,
+    schema: str = "",
     seed: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FederatedResult:
@@ -182,6 +184,7 @@ def run_in_process(
         budgets: Budget of each site, by name.
         run: The name of the run.
         ledgers: Ledgers of sites, by name.
+        schema: The public facts about columns, as text: with others, a run of the same name is another one.
         seed: Makes the run reproducible, and not private.
         progress: Is called with the number of rounds done.
 
@@ -206,7 +209,9 @@ def run_in_process(
             budget=budgets[name],
             ledger=(ledgers or {}).get(name),
             prepared=prepared[budgets[name]],
-            about=method.about(target, len(names), rows[name]) if name in (ledgers or {}) else "",
+            about=study_about(method, target, len(names), rows[name], schema)
+            if name in (ledgers or {})
+            else "",
             seed=seed,
         )
         for name in names
@@ -227,6 +232,12 @@ def run_in_process(
         for name, budget in budgets.items()
     }
     return FederatedResult(server=server, costs=costs)
+
+
+def study_about(method: FederatedMethod[T], target: T, sites: int, rows: Rows, schema: str) -> str:
+    """A digest that tells a study from another one with the same name, also by the schema of its rows."""
+    about = method.about(target, sites, rows)
+    return about if not schema else f"{about} {short_digest(schema)}"
 
 
 def seeded_keys(label: str) -> Callable[[int], bytes]:
