@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sites_on_disk import NAMES, copy_study, make_sites
 
+from tacit import Ledger
 from tacit.errors import InvalidArgument, LedgerError, Refused
 from tacit.federated.deploy import OpenSite, WarmSite, answer_once, load_study
 from tacit.federated.guard import Guard, answer_or_error, ask, decode_message, encode_message
@@ -46,7 +47,7 @@ def test_a_guard_says_what_the_site_would(listening):
 
 
 def test_a_guard_survives_nonsense(listening):
-    place, _ = listening
+    place, files = listening
     for line in (
         b"nonsense\n",
         b"[1]\n",
@@ -65,6 +66,9 @@ def test_a_guard_survives_nonsense(listening):
                 assert "error" in decode_message(file.readline())
     for fields in ({}, {"kind": "rows"}, {"kind": "task"}, {"kind": "task", "run": "study"}):
         assert "error" in ask(place, fields)
+    task, agreed = first_task(files)
+    assert "error" in ask(place, {**task_fields(task, agreed=agreed), "mark": 2**50})
+    assert not Ledger(files["north"].parent / "site.db").charges
     assert ask(place, {"kind": "hello"})["site"] == "north"
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 from flower_processes import HANGS
 
 from tacit.cli.main import main
-from tacit.federated.node import supernode_command
+from tacit.federated.node import flower_environment, supernode_command
 
 pytestmark = pytest.mark.processes
 
@@ -130,6 +130,18 @@ def test_a_node_that_is_told_to_end_while_it_imports_ends():
             assert node.wait(HANGS) != 7
         finally:
             node.kill()
+
+
+def test_nodes_tell_nobody_that_they_run_unless_asked_to(monkeypatch):
+    monkeypatch.delenv("FLWR_TELEMETRY_ENABLED", raising=False)
+    assert flower_environment()["FLWR_TELEMETRY_ENABLED"] == "0"
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    assert flower_environment()["FLWR_TELEMETRY_ENABLED"] == "1"
+    show = "import os, sys; sys.exit(os.environ['FLWR_TELEMETRY_ENABLED'] != '0')"
+    run = f"{show.partition(';')[0]}; from tacit.federated.node import run_node; "
+    run += f"sys.exit(run_node([sys.executable, '-c', {show!r}]) or int(os.environ['FLWR_TELEMETRY_ENABLED']))"
+    monkeypatch.delenv("FLWR_TELEMETRY_ENABLED")
+    assert subprocess.run([sys.executable, "-c", run], check=False).returncode == 0
 
 
 def test_flower_understands_the_command_of_a_supernode():

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tacit.errors import InvalidArgument, MissingPackage, TacitError
-from tacit.federated.node import find_program
+from tacit.federated.node import find_program, flower_environment
 
 _AT_ONCE = 4  # each is a program that imports Flower
 
@@ -61,7 +61,9 @@ def register_nodes(keys: Path, sites: tuple[str, ...], nodes: Path, superlink: s
 def _register(program: str, key: Path, superlink: str) -> int:
     """The number that the SuperLink gives to the node with a public key."""
     command = [program, "supernode", "register", os.fspath(key), superlink, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, capture_output=True, text=True, check=False, env=flower_environment()
+    )
     try:
         said = json.loads(done.stdout[done.stdout.index("{") :])
         return int(said["node-id"])

@@ -48,7 +48,12 @@ if not taken:
 # Seconds between two looks whether the SuperNode has ended, and for a program to hand its arguments over.
 _POLL_SECONDS, _HAND_OVER_SECONDS = 0.5, 10.0
 # Flower looks for a message that it has not started a program for every second, unless this says how often.
-_POLL_VARIABLE, _FLOWER_POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.25"
+# It also tells its makers what it is used for, and asks them for new versions, unless these say that it must not.
+_FLOWER_SETTINGS = {
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+}
 
 
 def supernode_command(
@@ -85,6 +90,11 @@ def _search_path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
+def flower_environment() -> dict[str, str]:
+    """The environment of Flower's programs: this one, with settings that it does not have."""
+    return {**_FLOWER_SETTINGS, **os.environ}
+
+
 def free_port() -> int:
     """A port on loopback that nobody uses."""
     with socketlib.socket() as probe:
@@ -109,6 +119,7 @@ def run_node(command: Sequence[str]) -> int:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    os.environ.update(flower_environment())  # for Flower in this process, too
     # There is one thread only, so that something may run before the SuperNode.
     end = _end_with_parent
     with (
@@ -137,7 +148,7 @@ def run_node(command: Sequence[str]) -> int:
 @contextmanager
 def _hand_over() -> Iterator[tuple[dict[str, str], socketlib.socket | None]]:
     """An environment in which the program for a message hands its arguments over, and the socket that gets them."""
-    environment = {_POLL_VARIABLE: _FLOWER_POLL_SECONDS, **os.environ, "PATH": _search_path()}
+    environment = {**os.environ, "PATH": _search_path()}
     program = find_program(_PROGRAM)
     if sys.platform != "linux" or program is None:
         yield environment, None

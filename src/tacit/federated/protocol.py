@@ -259,13 +259,15 @@ def task_fields(
 
 def task_from_fields(fields: Fields) -> tuple[Task, int, list[Offer]]:
     """The task of a message, the attempt, and the keys of its masks."""
+    if not isinstance(fields["mark"], bytes):  # of a number Python would make so many bytes
+        raise TypeError("the mark is bytes")
     task = Task(
         run=str(fields["run"]),
         round=int(fields["round"]),
         posterior=np.frombuffer(fields["posterior"], "<f8").astype(np.float64),
         applied_round=int(fields["applied_round"]),
         applied_share=np.frombuffer(fields["applied_share"], "<f8").astype(np.float64),
-        mark=bytes(fields["mark"]),
+        mark=fields["mark"],
     )
     parts = zip(fields["sites"], fields["keys"], fields["signatures"], strict=True)
     return task, int(fields["attempt"]), [Offer(*part) for part in parts]
