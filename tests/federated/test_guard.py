@@ -82,6 +82,12 @@ def test_without_a_guard_the_node_says_so(tmp_path):
         ask(tmp_path / "nobody", {"kind": "hello"})
 
 
+@pytest.mark.parametrize("place", ["nowhere/guard", "long" * 40])
+def test_a_place_where_no_guard_can_listen_is_named(tmp_path, place):
+    with pytest.raises(InvalidArgument, match=f"cannot listen at .*{place}"):
+        Guard(tmp_path / place, dict)
+
+
 # A process that was started in the background may be deaf to Ctrl-C, and its children with it.
 INTERRUPTIBLE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "

@@ -10,6 +10,7 @@ import httpx
 from flower_processes import HANGS, Deployment, free_port, make_app, reachable, wait_for
 from flwr.supercore.protobuf import translation
 
+from tacit.cli.main import main
 from tacit.federated import proxy
 from tacit.federated.proxy import FLEET_CALLS, fleet_proxy
 
@@ -80,6 +81,14 @@ def test_nothing_else_that_flower_serves_is_reached():
     for reply in asked(superlink(reached), asks):
         assert reply.status_code in {404, 405}, reply.url
     assert not reached
+
+
+def test_keys_that_are_missing_are_named(tmp_path, capsys):
+    (tmp_path / "ca.crt").touch()
+    assert main(["federated", "proxy", "--keys", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "server.crt" in said
+    assert "ca.crt," not in said
 
 
 def test_a_superlink_that_is_away_is_no_end_for_a_node():

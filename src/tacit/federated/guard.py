@@ -69,7 +69,13 @@ class Guard(socketserver.ThreadingUnixStreamServer):
         self._answer, self._lock = answer, threading.Lock()
         if path.is_socket():
             path.unlink()  # left by a guard that died
-        super().__init__(str(path), _RequestHandler)
+        try:
+            super().__init__(str(path), _RequestHandler)
+        except OSError as error:
+            raise InvalidArgument(
+                f"The guard cannot listen at {path} ({error}): its folder must exist, and the path have about 100 letters at "
+                "most."
+            ) from None
         path.chmod(mode)
 
     def answer(self, fields: Fields) -> Fields:

@@ -18,6 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tacit.errors import InvalidArgument
+
 # The calls of a node with a key. Not among them are those by which nodes without keys register.
 FLEET_CALLS = frozenset(
     {
@@ -126,9 +128,15 @@ def run_proxy(
         certificate: The server's certificate.
         key: The server's secret key.
         root_certificates: Certificate of the study's authority, by which the SuperLink is known.
+
+    Raises:
+        InvalidArgument: If one of the three is missing.
     """
     import uvicorn
 
+    missing = [str(each) for each in (root_certificates, certificate, key) if not each.is_file()]
+    if missing:
+        raise InvalidArgument(f"There is no {', '.join(missing)}; see tacit federated keys.")
     trusted = ssl.create_default_context(cafile=root_certificates)
     uvicorn.run(
         fleet_proxy(superlink, httpx.AsyncHTTPTransport(verify=trusted)),
