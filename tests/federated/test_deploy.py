@@ -132,6 +132,17 @@ def test_a_check_says_that_a_seed_protects_nobody(north):
     assert lines_of_a_check(north, seed=0)["noise"][0].startswith("NOT PRIVATE")
 
 
+@pytest.mark.parametrize("key", ["", "no key", "00" * 32])
+def test_a_check_finds_a_signing_key_that_is_none_or_another(tmp_path, key):
+    settings = SiteSettings.from_file(make_sites(tmp_path, "masked")["north"])
+    assert lines_of_a_check(settings)["keys of masks"][1]
+    settings.identity.write_text(key)
+    said, fine = lines_of_a_check(settings)["keys of masks"]
+    assert not fine
+    assert "is no signing key" in said or "has another key" in said
+    assert lines_of_a_check(beside(settings))["ledger"][0].startswith("there is none")
+
+
 def test_a_study_that_is_no_python_is_named_with_its_line(tmp_path):
     file = tmp_path / "study.py"
     file.write_text("import tacit\nstudy = (\n")

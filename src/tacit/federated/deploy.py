@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tacit._precision import in_32_bits
 from tacit.accounting import Budget
 from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument, Refused, TacitError
+from tacit.errors import InvalidArgument, LedgerError, Refused, TacitError
 from tacit.federated.agreement import Agreement, short_digest
 from tacit.federated.guard import answer_or_error
 from tacit.federated.masks import LedgerMaskKeys, MaskedSite, Masker, Roster
@@ -259,9 +259,13 @@ class OpenSite:
     def check_ready(self) -> None:
         """Raises if this site could not answer: its ledger, its keys or its rows are not in order."""
         self.check_charge()
+        self.check_keys()
+        self.check_readable()
+
+    def check_keys(self) -> None:
+        """Raises if answers are masked and the keys for it are not in order."""
         if self.study.masked:
             _ = self._masker
-        self.check_readable()
 
     def offer(self, session: Session) -> Offer:
         """The key of this site for the masks of a round."""
@@ -316,9 +320,13 @@ class OpenSite:
         roster = Roster(
             members=settings.members, together=setting.together, dropouts=setting.dropouts
         )
-        secret = Ed25519PrivateKey.from_private_bytes(
-            bytes.fromhex(settings.identity.read_text("ascii"))
-        )
+        try:
+            key = bytes.fromhex(settings.identity.read_text("ascii"))
+            secret = Ed25519PrivateKey.from_private_bytes(key)
+        except (OSError, ValueError):
+            raise InvalidArgument(
+                f"{settings.identity} is no signing key, as tacit federated identity makes it."
+            ) from None
         terms = self.study.agreement.text.encode()
         return Masker(self.name, secret, roster, LedgerMaskKeys(self._ledger), terms)
 
@@ -339,7 +347,7 @@ def site_checks(site: OpenSite) -> Iterator[CheckLine]:
     yield from _agreement_lines(site.study)
     yield _noise_line(site.study)
     yield from _ledger_lines(site)
-    yield from _mask_key_lines(site.settings, site.study)
+    yield from _mask_key_lines(site)
     yield _data_line(site)
     yield from _trial_round_lines(site.study, site.name)
 
@@ -371,7 +379,8 @@ def _ledger_lines(site: OpenSite) -> Iterator[CheckLine]:
     yield "ledger", f"{settings.ledger}: {left} left; the run can be charged, or was", True
 
 
-def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[CheckLine]:
+def _mask_key_lines(site: OpenSite) -> Iterator[CheckLine]:
+    settings, study = site.settings, site.study
     if not study.masked:
         yield "keys of masks", "not needed: every answer is private by itself", True
         return
@@ -381,6 +390,13 @@ def _mask_key_lines(settings: SiteSettings, study: Study[Target]) -> Iterator[Ch
     elif missing:
         yield "keys of masks", f"no public key of {', '.join(missing)} under [members]", False
     else:
+        try:
+            site.check_keys()
+        except LedgerError:
+            pass  # the line of the ledger says so
+        except TacitError as error:
+            yield "keys of masks", str(error), False
+            return
         yield "keys of masks", "the signing key, and the public keys of all sites", True
 
 

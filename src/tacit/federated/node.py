@@ -3,8 +3,8 @@
 A SuperNode starts the program ``flwr-clientapp`` for every message, which imports Flower: two seconds of CPU. The node
 imports it once. It puts a program of the same name before Flower's in the SuperNode's PATH, which only hands its
 arguments over; the node then forks, and the child calls what the console script of Flower calls. Every message still
-has a process of its own, and nothing that a run does in it outlasts the message. Where this is impossible, Flower's
-program runs as if the node were not there.
+has a process of its own, with nothing of the one before in its memory. Where this is impossible, Flower's program runs
+as if the node were not there. A run's code has the rights of the node's user in any case.
 """
 
 import ctypes
