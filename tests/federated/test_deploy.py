@@ -17,6 +17,7 @@ from tacit.federated.deploy import (
     open_ledger,
     site_checks,
 )
+from tacit.federated.journal import LedgerJournal
 from tacit.federated.protocol import Session
 from tacit.federated.schemes import ClippedChanges, WithoutPrivacy
 from tacit.federated.settings import SiteSettings
@@ -89,6 +90,24 @@ def test_an_older_ledger_is_not_answered_by(north):
     north.ledger.write_bytes(older)
     with pytest.raises(LedgerError, match="older than its mark"):
         OpenSite(north).answer(server.tasks(NAMES)["north"])
+
+
+def test_a_ledger_from_the_middle_of_an_answer_is_refused(north, tmp_path, monkeypatch):
+    """It has the key of the answer's noise: with other rows, the two answers would differ by rows alone."""
+    store, copy, task = LedgerJournal.finish, tmp_path / "copy", first_task(north)
+
+    def finish(journal, *given):
+        copy.write_bytes(north.ledger.read_bytes())
+        return store(journal, *given)
+
+    monkeypatch.setattr(LedgerJournal, "finish", finish)
+    sent = OpenSite(north).answer(task)
+    assert np.array_equal(OpenSite(north).answer(task).change, sent.change)
+    north.ledger.write_bytes(copy.read_bytes())
+    rows = north.data.read_text().splitlines(keepends=True)
+    north.data.write_text("".join(rows[1:]))
+    with pytest.raises(LedgerError, match="older than its mark"):
+        OpenSite(north).answer(task)
 
 
 def test_a_site_that_the_study_does_not_name_is_refused(north):

@@ -227,12 +227,14 @@ class LedgerJournal:
 
         Two processes may have computed an answer from the same key. If rows, or a machine's rounding,
         changed in between, two answers with the same noise would reveal their difference. The key is then
-        no longer needed, and is overwritten in the file.
+        no longer needed, and is overwritten in the file. That the answer exists is a line of the ledger's chain, so that
+        a copy of the ledger from before it, which still has the key, is refused by the mark.
         """
         mine = _matches(run, digest)
         with self.ledger.transaction() as connection:
             empty = sa.update(_ANSWERS).where(mine, _ANSWERS.c.reply.is_(None))
-            connection.execute(empty.values(reply=reply, key=None))
+            if connection.execute(empty.values(reply=reply, key=None)).rowcount:
+                ledger_chain.append_link(connection, "reply", (run, digest))
             return bytes(connection.execute(sa.select(_ANSWERS.c.reply).where(mine)).scalar_one())
 
 
