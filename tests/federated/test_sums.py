@@ -13,7 +13,7 @@ import tacit
 from tacit.accounting import PLD
 from tacit.api.federated_release import release_federated, release_result, release_target
 from tacit.api.score import Score
-from tacit.errors import BudgetError, InvalidArgument, Refused, TacitError
+from tacit.errors import BudgetError, Interrupted, InvalidArgument, Refused, TacitError
 from tacit.federated import NoisySum
 from tacit.federated import sums as sums_module
 from tacit.federated.masks import MaskedSite, Masker
@@ -218,6 +218,24 @@ def test_other_bounds_of_columns_are_another_run(ledgers):
     with pytest.raises(Refused, match="other terms"):
         tacit.fit_federated(model, DATA, schema=wider, method=method, **charged)
     assert all(len(each.charges) == 1 for each in ledgers.values())
+
+
+def test_a_run_that_is_interrupted_says_how_to_go_on(ledgers, monkeypatch):
+    release, asked_rows = sums_module.SumWork.change, []
+
+    def change(self, *given):
+        asked_rows.append(given)
+        if len(asked_rows) == 2:
+            raise KeyboardInterrupt
+        return release(self, *given)
+
+    monkeypatch.setattr(sums_module.SumWork, "change", change)
+    with pytest.raises(Interrupted, match=r"run='\w+'") as stopped:
+        release_federated(PLAN, DATA, ledgers=ledgers)
+    assert [len(each.charges) for each in ledgers.values()] == [1, 1, 0]
+    run = str(stopped.value).partition("run='")[2].partition("'")[0]
+    assert release_federated(PLAN, DATA, ledgers=ledgers, run=run).total.value > 0
+    assert [len(each.charges) for each in ledgers.values()] == [1, 1, 1]
 
 
 def test_sites_may_have_budgets_of_their_own(ledgers):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tacit.accounting import Budget
 from tacit.accounting.events import DpEvent
 from tacit.accounting.ledger import Ledger
-from tacit.errors import InvalidArgument
+from tacit.errors import Interrupted, InvalidArgument
 from tacit.federated.agreement import short_digest
 from tacit.federated.journal import Journal, LedgerJournal, RunTerms
 from tacit.federated.protocol import InProcess
@@ -190,6 +190,9 @@ def run_in_process(
 
     Returns:
         The server, and the cost at each site.
+
+    Raises:
+        Interrupted: If the run was interrupted, and a ledger was given.
     """
     names, shared = tuple(rows), set(budgets.values())
     if not method.scheme.each_message_private and len(shared) > 1:
@@ -221,7 +224,15 @@ def run_in_process(
     # Sites may have different budgets; the most noise that any of them adds is what the server expects.
     noisiest = max(prepared, key=lambda budget: prepared[budget].noise_std)
     server = method.server(target, names, run=run, budget=noisiest, source=Randomness(seed))
-    run_schedule(server, InProcess(sites), method.rounds(len(names)), progress)
+    try:
+        run_schedule(server, InProcess(sites), method.rounds(len(names)), progress)
+    except KeyboardInterrupt as error:
+        if not ledgers:
+            raise
+        raise Interrupted(
+            f"Interrupted. Sites that have answered are charged for the whole run. With run={run!r} and the same settings it "
+            "goes on, and nothing is charged again."
+        ) from error
     costs = {
         name: SiteCost(
             event=prepared[budget].event,
