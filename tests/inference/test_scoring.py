@@ -39,6 +39,8 @@ from tacit.inference.scoring_rounds import (
     LATE_SHARES,
     MIN_UNITS,
     SIZING_SHARES,
+    Curvature,
+    CurvatureRelease,
     Rounds,
 )
 from tacit.inference.whitening import final_states, whiten_prior
@@ -379,6 +381,27 @@ def crossed(a, b, y=None):
         second = numpyro.sample("v", dist.Normal(0, 0.7))
     with numpyro.plate("rows", len(a)):
         numpyro.sample("y", dist.Normal(mean + first[a] + second[b], 1.0), obs=y)
+
+
+@pytest.mark.parametrize("length", [0.0, 1.0, 3.0])
+def test_curvature_along_the_coefficients_is_learned_from_noisy_releases(length):
+    """Rows with large predictors tell little of a logistic regression: curvature is least along its coefficients."""
+    size, noise, rng = 10, 0.02, np.random.default_rng(5)
+    points, weights = np.polynomial.hermite_e.hermegauss(60)
+    variances = weights / weights.sum() * expit(length * points) * expit(-length * points)
+    across, along = variances.sum(), (variances * points**2).sum()  # of Gaussian rows, exactly
+    direction = np.full(size, size**-0.5)
+    true = across * np.eye(size) + (along - across) * np.outer(direction, direction)
+    found = []
+    for _ in range(40):
+        curvature, errors = Curvature(), rng.normal(size=(size, size)) * noise
+        value = true + (errors + errors.T) / 2
+        release = CurvatureRelease(np.eye(size), value, noise, length * direction)
+        curvature.releases.append(release)
+        estimate = curvature.estimate(np.eye(size), np.eye(size), length * direction)
+        found.append(direction @ estimate.mean @ direction / np.trace(estimate.mean) * size)
+    assert np.mean(found) == pytest.approx(size * along / np.trace(true), abs=0.15)
+    assert np.std(found) < 0.25
 
 
 def test_directions_that_no_row_tells_of_keep_the_width_of_the_prior():

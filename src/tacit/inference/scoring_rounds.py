@@ -11,8 +11,8 @@ drawn first, from what was observed and how noisy that was; then theta given A, 
 
 The curvature of the log-likelihood is largely public: its shape is the expected information of rows simulated from
 the schema, and directions that no row informs are exact zeros there. Releases correct it where they stand out of
-their noise: its level, then its diagonal, then single directions (as spikes of a covariance matrix), and the other
-entries by shrinkage.
+their noise: its level, then its diagonal, then the direction of the position, in which generalised linear models bend,
+then other directions (as spikes of a covariance matrix), and the other entries by shrinkage.
 """
 
 import math
@@ -34,6 +34,8 @@ PRIOR_LEVEL, _LEVEL_SPREAD = 0.4, 0.4
 # Prior standard deviations of entries relative to the public curvature: on the diagonal; and the least one off the
 # diagonal, times the root of the dimension.
 _DIAGONAL_SPREAD, _MIN_OFF_DIAGONAL_SPREAD = 0.7, 0.35
+# The least ratio to the expected curvature in the direction of the position, and a position too short to have one.
+_MIN_RATIO_ALONG, _MIN_LENGTH = 0.1, 1e-3
 # An eigenvalue is a spike if it is so many noise standard deviations, times the root of the dimension, from the mean.
 _SPIKE_THRESHOLD = 2.6
 # Relative change of curvature when the position moves by one row's standard deviation, and per unit of change in
@@ -110,6 +112,7 @@ class Curvature:
         if self.releases:
             raw, _ = self._least_squares(root, weights)
             expected = self._scale_public(public, raw, root, weights)
+            expected = self._scale_along(position, expected, raw, root, weights)
             expected = self._add_spikes(expected, raw, root, weights)
             observed, expected_root = _in_expected_coordinates(expected, raw, root)
             noise = self._noise(expected_root, weights)
@@ -203,6 +206,25 @@ class Curvature:
         ratio = np.diag(root @ raw @ root.T) / scale
         factor = np.sqrt(np.maximum(1 + trust * (ratio - 1), 0.03))
         return np.asarray(factor[:, None] * expected * factor)
+
+    def _scale_along(
+        self, position: Floats, expected: Floats, raw: Floats, root: Floats, weights: Floats
+    ) -> Floats:
+        """The expected curvature, scaled in the direction of the position to what was observed.
+
+        In generalised linear models, curvature depends on the predictor, which varies in the direction of the
+        coefficients. For Gaussian rows it differs from that of the null model in this direction alone (Stein's lemma).
+        """
+        observed, expected_root = _in_expected_coordinates(expected, raw, root)
+        along = expected_root.T @ position
+        length = float(np.linalg.norm(along))
+        if length < _MIN_LENGTH:
+            return expected
+        along, noise = along / length, self._noise(expected_root, weights)
+        found = float(along @ observed @ along)
+        ratio, _ = combine_estimates(1.0, _DIAGONAL_SPREAD**2, found, noise**2)
+        side = expected_root @ along
+        return np.asarray(expected + (max(ratio, _MIN_RATIO_ALONG) - 1) * np.outer(side, side))
 
     def _add_spikes(self, expected: Floats, raw: Floats, root: Floats, weights: Floats) -> Floats:
         """The expected curvature with the directions that stand out of the noise; all others have their mean eigenvalue."""
