@@ -238,6 +238,7 @@ def test_a_row_without_a_value_has_no_prediction(capsys, folder):
         ),
         ("schema check visits.csv", "'columns'"),
         ("schema check visits.yaml new_patients.csv", "no column"),
+        ("schema check visits.csv visits.yaml", "tacit schema check visits.yaml visits.csv."),
         ("schema draft nowhere.csv", "nowhere.csv"),
         ("schema draft visits.csv --out visits.yaml --no-input", "exists"),
         ("ledger show nowhere.db", "no ledger"),
