@@ -114,7 +114,7 @@ def test_a_mark_of_anything_is_one_sentence(path, text):
 
 def test_a_book_is_opened_once(path):
     for _ in range(2):
-        with pytest.raises(LedgerError, match="exists"):
+        with pytest.raises(LedgerError, match=r"exists already.* open it: tacit\.Ledger\("):
             Ledger.new(path, total=Budget(9, 1e-6))
     assert Ledger(path).total == Budget(3, 1e-6)
 

@@ -293,6 +293,17 @@ def test_a_yes_or_no_with_fractions_is_called_a_number(tmp_path):
     )
 
 
+def test_numbers_in_a_yes_or_no_are_called_numbers_if_any_has_a_fraction(tmp_path):
+    (tmp_path / "table.csv").write_text("diseases\n13.7\n12\n9.5\n")
+    check = Schema({"diseases": Binary()}).check(tmp_path / "table.csv")
+    assert [cause.partition(": ")[2] for cause in check.causes] == [
+        "declare kind: number to read them."
+    ]
+    (tmp_path / "table.csv").write_text("diseases\n2\n3\n2\n")
+    check = Schema({"diseases": Binary()}).check(tmp_path / "table.csv")
+    assert "declare the labels" in check.causes[0]
+
+
 def test_a_check_counts_cells_and_says_why_some_are_not_read(messy):
     check = PLAIN.check(messy)
     counts = {n: (c.read, c.outside, c.unread, c.missing) for n, c in check.columns.items()}

@@ -238,6 +238,7 @@ def test_a_row_without_a_value_has_no_prediction(capsys, folder):
         ),
         ("schema check visits.csv", "'columns'"),
         ("schema check visits.yaml new_patients.csv", "no column"),
+        ("schema check visits.csv visits.yaml", "tacit schema check visits.yaml visits.csv."),
         ("schema draft nowhere.csv", "nowhere.csv"),
         ("schema draft visits.csv --out visits.yaml --no-input", "exists"),
         ("ledger show nowhere.db", "no ledger"),
@@ -499,7 +500,7 @@ def test_a_run_that_never_began_leaves_no_folder(capsys, folder, monkeypatch):
     monkeypatch.setattr(tacit.Schema, "encode", interrupted)
     code, _, err = call(capsys, *QUICK, "--ledger", "l.db", "--out", "never")
     assert code == 130
-    assert "ledger show" in err
+    assert err == "Interrupted. Nothing was charged.\n"
     assert len(tacit.Ledger("l.db").charges) == 1  # that of the first run
     assert not (folder / "never").exists()
 

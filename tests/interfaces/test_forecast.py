@@ -403,3 +403,12 @@ def test_budgets_that_are_no_numbers_are_refused(folder, capsys, text):
     command = ["forecast", str(folder / "schema.yaml"), "--formula", FORMULA, "--size", "400"]
     assert main([*command, "--epsilon", text, "--delta", "1e-5"]) == 2
     assert "psilon" in capsys.readouterr().err
+
+
+def test_a_scenario_that_is_not_there_is_not_called_unreadable_yaml(tmp_path):
+    (tmp_path / "scenario.yaml").write_text("spread: 0.2\n")
+    with pytest.raises(InvalidArgument, match=r"No such file .* Did you mean .*scenario\.yaml\?"):
+        tacit.Scenario.from_yaml(tmp_path / "scenaro.yaml")
+    (tmp_path / "other.yaml").write_text("{")
+    with pytest.raises(InvalidArgument, match="not a readable YAML file"):
+        tacit.Scenario.from_yaml(tmp_path / "other.yaml")

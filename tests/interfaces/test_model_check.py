@@ -363,3 +363,19 @@ def test_a_comparison_refuses_what_takes_the_number_of_units_as_public(tmp_path)
     with pytest.raises(InvalidArgument, match="how many are fitted here is secret"):
         tacit.compare(plans, {"y": np.arange(200) % 2}, budget=budget, ledger=ledger)
     assert not ledger.charges
+
+
+def test_every_family_of_numbers_can_be_checked():
+    """Of overdispersed counts and of shares as of others: the model that made them has no misfit."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, 3000)
+    mean = np.exp(0.5 + 0.4 * x)
+    outcomes = {
+        "negativebinomial": (rng.poisson(mean * rng.gamma(2, 0.5, 3000)), tacit.Count(60)),
+        "beta": (rng.beta(5 * expit(x), 5 * expit(-x)), tacit.Number(0, 1)),
+    }
+    for family, (y, kind) in outcomes.items():
+        schema = tacit.Schema({"x": tacit.Number(-1, 1), "y": kind})
+        post = fitted(tacit.glm("y ~ x", family=family, schema=schema), {"x": x, "y": y})
+        found = tacit.check(post, {"x": x, "y": y}, epsilon=LARGE, seed=0)
+        assert "nothing was found" in str(found).lower(), str(found)

@@ -654,6 +654,11 @@ def test_a_command_that_was_killed_before_its_charge_begins(visits, monkeypatch,
         with pytest.raises(Killed):
             main([*FIT, "--ledger", "l5.db", "--out", "early"])
     shutil.copytree("early", "moved")
+    for command in (["explain", "early"], ["report", "early"], [*FIT, "--out", "early"]):
+        code, _, err = call(capsys, *command)
+        assert code == 2
+        assert "unfinished" in err
+        assert "tacit resume early" in err
     code, _, err = call(capsys, "resume", "moved", "--ledger", "whole.db")
     assert code == 2
     assert "resume it without --ledger" in err
@@ -665,6 +670,30 @@ def test_a_command_that_was_killed_before_its_charge_begins(visits, monkeypatch,
     assert charge.run == "early"
     found, whole = (tacit.Posterior.load(f"{run}/posterior.nc") for run in ("early", "whole"))
     assert all(np.array_equal(found.draws[name], whole.draws[name]) for name in whole.draws)
+
+
+@pytest.mark.parametrize("handle", ["is locked", "has keys"])
+def test_an_interruption_before_the_charge_says_what_to_do(visits, monkeypatch, capsys, handle):
+    monkeypatch.chdir(visits)
+    run = f"pressed {handle}"
+    usual = checkpoint._write_new_keys
+
+    def interrupted_there(folder, keys, room):
+        if handle == "has keys":
+            usual(folder, keys, room)
+        else:
+            (folder / "unfinished" / "lock").touch()
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "_write_new_keys", interrupted_there)
+        code, _, err = call(capsys, *FIT, "--out", run)
+    assert code == 130
+    if handle == "has keys":
+        assert err == f"Interrupted. To continue, run: tacit resume {run}.\n"
+    else:
+        assert err == "Interrupted. Nothing was charged.\n"
+        assert not Path(run).exists()  # and the same command may be typed again
 
 
 def test_what_is_no_run_cannot_go_on(visits, monkeypatch, capsys):

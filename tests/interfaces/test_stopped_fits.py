@@ -85,6 +85,11 @@ def stopped(**more):
     return raised.value
 
 
+def test_a_large_standard_deviation_is_written_out():
+    found = resume.refusal(PLAN, TooFewUnits("", 0.0, 3123.0, 0.1, 1e-6), seeded=False)
+    assert "(standard deviation 3,100)" in str(found)
+
+
 @pytest.mark.parametrize("rule", ["sum", "renyi"])
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_table_that_cannot_be_read_costs_its_count(tmp_path, drawn, rule, kept):

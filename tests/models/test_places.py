@@ -27,6 +27,16 @@ def test_of_counts(own, known):
     assert np.allclose(high, known.cdf(COUNTS), atol=2e-6)
 
 
+@pytest.mark.parametrize("shape", [0.05, 0.8, 30.0])
+def test_of_large_and_overdispersed_counts(shape):
+    for mean in (0.01, 3.0, 400.0):
+        counts = np.array([0, 1, 80, 400, 3000])
+        low, high = outcome_interval(dist.NegativeBinomial2(mean, shape), jnp.asarray(counts))
+        known = stats.nbinom(shape, shape / (shape + mean))
+        assert np.allclose(low, known.cdf(counts - 1), atol=1e-3)
+        assert np.allclose(high, known.cdf(counts), atol=1e-3)
+
+
 def test_of_counts_with_more_zeros():
     own = dist.ZeroInflatedPoisson(0.2, 3.5)
     low, high = outcome_interval(own, jnp.asarray(COUNTS))
@@ -42,6 +52,7 @@ def test_of_counts_with_more_zeros():
         (dist.Gamma(2.0, 0.7), stats.gamma(2, scale=1 / 0.7)),
         (dist.Beta(2.0, 5.0), stats.beta(2, 5)),
         (dist.StudentT(4.0, 0.0, 1.0), stats.t(4)),
+        (dist.StudentT(4.0, 0.5, 2.0), stats.t(4, 0.5, 2)),
     ],
 )
 def test_of_numbers(own, known):

@@ -100,3 +100,10 @@ def test_another_process_has_the_same_digests():
     command = [sys.executable, "-c", AGAIN, str(__file__).rpartition("/")[0]]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == repr([of(place, TABLE) for place in PLACES])
+
+
+def test_a_process_in_a_terminal_has_the_same_digests(monkeypatch):
+    expected = [of(place, TABLE) for place in PLACES]
+    monkeypatch.setattr("jax._src.pretty_printer.CAN_USE_COLOR", True)
+    assert "\x1b[" in str(jax.make_jaxpr(lambda x: plain(x, TABLE))(AT).jaxpr)
+    assert [of(place, TABLE) for place in PLACES] == expected

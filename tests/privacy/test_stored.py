@@ -1,6 +1,7 @@
 """Compiled programs in the user's cache folder: which there are, and what they are good for."""
 
 import os
+import pickle
 import stat
 import subprocess
 import sys
@@ -67,6 +68,19 @@ def test_a_second_process_traces_no_step_and_finds_the_same(folder, monkeypatch)
     assert narrower > kept
     fit(formula="y ~ 0 + x")
     assert names(folder) > narrower
+
+
+def test_what_a_terminal_stored_serves_a_process_without_one(folder, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("jax._src.pretty_printer.CAN_USE_COLOR", True)
+        in_terminal = fit()
+    programs = [each for each in folder.iterdir() if each.read_bytes().startswith(pickle.PROTO)]
+    assert len(names(folder)) > len(programs) > 0
+    for each in programs:
+        each.unlink()  # they are compiled again, if their traces are those that were checked
+    piped = fit()
+    for name, draws in in_terminal.draws.items():
+        assert np.array_equal(draws, piped.draws[name])
 
 
 def test_programs_are_loaded_where_there_are_several_devices(folder):

@@ -262,7 +262,8 @@ class SQLiteBackend:
             os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             raise LedgerError(
-                f"{self._file} exists already; the terms of a ledger are fixed when it is created."
+                f"{self._file} exists already; the terms of a ledger are fixed when it is created. To charge it, "
+                f'open it: tacit.Ledger("{self.location}"), or --ledger {self.location}.'
             ) from None
         except OSError as error:
             raise LedgerError(

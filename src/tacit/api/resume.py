@@ -433,7 +433,7 @@ def refusal(plan: Plan, found: TooFewUnits, *, seeded: bool) -> TooFewUnits:
     begin = "Seeded, so not private: a" if seeded else "A"
     return TooFewUnits(
         f"{begin} noisy count found about {max(round(found.count), 0):,} {units} (standard deviation "
-        f"{found.sd:.2g}), too few to learn anything, so the fit stopped and spent only {cost} of epsilon "
+        f"{float(f'{found.sd:.2g}'):,g}), too few to learn anything, so the fit stopped and spent only {cost} of epsilon "
         f"{format_number(plan.budget.epsilon)}; to see why rows cannot be read, run: tacit schema check SCHEMA "
         "DATA --rows.",
         found.count,

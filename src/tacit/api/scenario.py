@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from tacit import _validate
+from tacit._files import nearest_file
 from tacit._typing import Floats
 from tacit.data.columns import Binary, Category, Count, Date, Kind, Number
 from tacit.data.schema import Schema
@@ -85,7 +86,12 @@ class Scenario:
         """
         try:
             found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        except OSError as error:
+            near = "" if Path(path).exists() else nearest_file(Path(path))
+            raise InvalidArgument(
+                f"The scenario {path} cannot be read: {error.strerror}.{near}"
+            ) from None
+        except (UnicodeDecodeError, yaml.YAMLError, RecursionError):
             raise InvalidArgument(f"{path} is not a readable YAML file.") from None
         if not isinstance(found, dict) or not set(found) <= set(_FIELDS):
             raise InvalidArgument(f"A scenario file has {', '.join(_FIELDS)}, and nothing else.")

@@ -109,6 +109,10 @@ def check(
     ] = False,
 ) -> None:
     """Check a schema, and whether the header of a table has its columns. Reads no rows without --rows."""
+    if data is not None and _is_yaml(data) and not _is_yaml(schema):
+        raise InvalidArgument(
+            f"The schema comes first, then the data: tacit schema check {data} {schema}."
+        )
     declared = tacit.Schema.from_yaml(schema)
     if rows and data is None:
         raise InvalidArgument("--rows needs the data: tacit schema check SCHEMA DATA --rows.")
@@ -119,6 +123,10 @@ def check(
         typer.echo(_describe_header(declared, data))
     if rows and data is not None:
         typer.echo(f"\n{declared.check(data)}")
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix.lower() in {".yaml", ".yml"}
 
 
 def _describe_header(schema: "tacit.Schema", data: Path) -> str:

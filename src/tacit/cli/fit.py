@@ -167,7 +167,7 @@ def fit(
     _check_headers(request, files, rank, workers or 1)
     if rank == 0:
         _check_before_model(request, charged, folder, dry_run=dry_run)
-    with reporting_interruptions():
+    with reporting_interruptions(folder):
         plan = request.plan(forecast=forecast != "none")
         if rank > 0:
             _fit_in_folder(folder, request, plan, files, None, quiet=True)
@@ -199,7 +199,7 @@ def fit(
         try:
             posterior = _fit_in_folder(folder, request, plan, files, charged, quiet=quiet)
         except BaseException:  # an interruption, too
-            if not (folder.unfinished or folder.saved or folder.stopped):  # nothing was charged
+            if folder.is_unused:
                 folder.discard()
             raise
         _write_report(folder, posterior, quiet=quiet, verbose=verbose)
@@ -254,7 +254,7 @@ def resume(
     _check_file_count(files, workers)
     rank = _join_processes(ctx, workers, folder)
     _check_headers(request, files, rank, workers)
-    with reporting_interruptions():
+    with reporting_interruptions(run):
         plan = request.plan()
         if rank > 0:
             _fit_in_folder(run, request, plan, files, None, quiet=True)
@@ -390,12 +390,16 @@ def _check_before_model(
 
 
 @contextmanager
-def reporting_interruptions() -> Iterator[None]:
-    """Prints what was charged if Ctrl-C interrupts a fit."""
+def reporting_interruptions(run: "RunFolder | None" = None) -> Iterator[None]:
+    """Prints what was charged, or how to continue the run, if Ctrl-C interrupts."""
     try:
         yield
     except KeyboardInterrupt as error:  # inside the fit it is an Interrupted, with a message
-        usual = "Interrupted; run tacit ledger show to see whether anything was charged."
+        usual = "Interrupted. Whether anything was charged, tacit ledger show LEDGER says."
+        if run is not None and run.unfinished:
+            usual = f"Interrupted. To continue, run: tacit resume {run.path}."
+        elif run is not None and run.is_unused:
+            usual = "Interrupted. Nothing was charged."
         typer.echo(str(error) or usual, err=True)
         raise typer.Exit(130) from None
 

@@ -461,6 +461,11 @@ class RunFolder:
         except OSError as error:
             raise InvalidArgument(f"{self.path} cannot be read: {error.strerror}.") from None
         if held and not {STOPPED_FILE} <= held <= {STOPPED_FILE, SETTINGS_FILE, _SCHEMA_FILE}:
+            if self.unfinished:
+                raise InvalidArgument(
+                    f"{self.path} holds an unfinished fit. To continue it, run: tacit resume {self.path}. For "
+                    "another fit, pass a new folder with --out."
+                )
             raise InvalidArgument(
                 f"{self.path} is not empty; pass a new folder with --out, or empty this one."
             )
@@ -480,8 +485,11 @@ class RunFolder:
             raise InvalidArgument(f"{self.path} cannot be written: {error.strerror}.") from None
 
     def discard(self) -> None:
-        """Removes what `make` created, if a run never began."""
+        """Removes what `make` created, if a run never began, and a checkpoint without keys."""
+        from tacit.privacy.checkpoint import destroy_checkpoint
+
         with suppress(OSError):
+            destroy_checkpoint(self.path)
             for name in (SETTINGS_FILE, _SCHEMA_FILE):
                 (self.path / name).unlink(missing_ok=True)
             if self._made:
@@ -503,6 +511,11 @@ class RunFolder:
     def stopped(self) -> bool:
         """Whether the run stopped after its count, without a posterior."""
         return (self.path / STOPPED_FILE).exists()
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing was charged for a run here."""
+        return not (self.unfinished or self.saved or self.stopped)
 
     @property
     def notes(self) -> Mapping[str, str]:
@@ -585,6 +598,10 @@ class RunFolder:
             from tacit.api.resume import check_not_stopped
 
             check_not_stopped(self.path)
+        if self.unfinished and not self.saved:
+            raise TacitError(
+                f"The fit in {self.path} is unfinished. To continue it, run: tacit resume {self.path}."
+            )
         found = Posterior.load(self.path / POSTERIOR_FILE)
         model = request.model if with_model else found.model
         return replace(found, schema=request.schema, model=model)

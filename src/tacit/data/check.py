@@ -389,7 +389,9 @@ def _advice(what: str, detail: str, details: Counter[str], kind: Kind) -> str:  
         case "code":
             return f"are numbers such as {words}: if they stand for levels, declare aliases: {{1: ...}}"
         case "word":
-            if all(parse_number(word) % 1 > 0 for word in details):  # such as imputed means
+            numbers = [parse_number(word) for word in details]
+            if not any(map(math.isnan, numbers)) and any(each % 1 > 0 for each in numbers):
+                # a measurement, or gaps that were filled by a mean
                 return f"are {words}: declare kind: number to read them"
             return f"are {words}: declare the labels that mean yes: and no: to read them"
     if isinstance(kind, Category):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import betainc, gammaincc
+from jax.scipy.special import betaln, gammaincc, xlogy
 from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, biject_to, constraints
@@ -236,8 +236,20 @@ def outcome_interval(fn: dist.Distribution, value: jax.Array) -> tuple[jax.Array
         raise NotImplementedError
     if base.support.is_discrete:
         return _discrete_cdf(base, jnp.asarray(value) - 1), _discrete_cdf(base, jnp.asarray(value))
-    found = jnp.asarray(base.cdf(value))
+    found = _continuous_cdf(base, jnp.asarray(value))
     return found, found
+
+
+def _continuous_cdf(fn: dist.Distribution, value: jax.Array) -> jax.Array:
+    if isinstance(fn, dist.Beta):
+        return _regularized_beta(fn.concentration1, fn.concentration0, value, 1 - value)
+    if isinstance(fn, dist.StudentT):
+        square = ((value - fn.loc) / fn.scale) ** 2
+        beyond = _regularized_beta(
+            fn.df / 2, 0.5, fn.df / (fn.df + square), square / (fn.df + square)
+        )
+        return jnp.where(value > fn.loc, 1 - beyond / 2, beyond / 2)
+    return jnp.asarray(fn.cdf(value))
 
 
 def _discrete_cdf(fn: dist.Distribution, value: jax.Array) -> jax.Array:
@@ -251,17 +263,57 @@ def _discrete_cdf(fn: dist.Distribution, value: jax.Array) -> jax.Array:
     count = jnp.maximum(jnp.asarray(value, jnp.float32), 0.0)
     if isinstance(fn, dist.BinomialLogits | dist.BinomialProbs):
         fewer = jnp.minimum(count, fn.total_count - 1.0)
-        inside = betainc(jnp.maximum(fn.total_count - fewer, 0.5), fewer + 1, 1 - fn.probs)
+        more = jnp.maximum(fn.total_count - fewer, 0.5)
+        inside = _regularized_beta(more, fewer + 1, 1 - fn.probs, fn.probs)
         inside = jnp.where(count >= fn.total_count, 1.0, inside)
     elif isinstance(fn, dist.Poisson):
         inside = gammaincc(count + 1, fn.rate)
     elif isinstance(fn, dist.GammaPoisson):
-        inside = betainc(fn.concentration, count + 1, fn.rate / (1 + fn.rate))
+        odds = 1 + fn.rate
+        inside = _regularized_beta(fn.concentration, count + 1, fn.rate / odds, 1 / odds)
     else:
         raise NotImplementedError
     return jnp.where(jnp.asarray(value) < 0, 0.0, inside)
 
 
+def _regularized_beta(a: ArrayLike, b: ArrayLike, x: ArrayLike, rest: ArrayLike) -> jax.Array:
+    """The regularized incomplete beta function of ``x``, where ``rest`` is ``1 - x``.
+
+    By Lentz's method for its continued fraction, for a fixed number of terms. JAX's ``betainc`` goes on for all rows until
+    the slowest has converged, so no function of one row may use it.
+    """
+    a, b, x, rest = (jnp.asarray(each, jnp.float32) for each in (a, b, x, rest))
+    swapped = x > (a + 1) / (a + b + 2)  # the fraction converges slowly there
+    first, second = jnp.where(swapped, b, a), jnp.where(swapped, a, b)
+    at, other = jnp.where(swapped, rest, x), jnp.where(swapped, x, rest)
+
+    def not_zero(value: jax.Array) -> jax.Array:
+        return jnp.where(jnp.abs(value) < _TINY, _TINY, value)
+
+    def extend(fraction: Fraction, term: jax.Array) -> Fraction:
+        numerator, denominator, value = fraction
+        denominator = 1 / not_zero(1 + term * denominator)
+        numerator = not_zero(1 + term / numerator)
+        return numerator, denominator, value * numerator * denominator
+
+    def two_terms(m: jax.Array, fraction: Fraction) -> Fraction:
+        twice = first + 2 * m
+        even = m * (second - m) * at / ((twice - 1) * twice)
+        odd = -(first + m) * (first + second + m) * at / (twice * (twice + 1))
+        return extend(extend(fraction, even), odd)
+
+    start = 1 / not_zero(1 - (first + second) * at / (first + 1))
+    one = jnp.ones_like(start)
+    _, _, value = jax.lax.fori_loop(1, _BETA_TERMS, two_terms, (one, start, start))
+    log_front = xlogy(first, at) + xlogy(second, other) - betaln(first, second) - jnp.log(first)
+    found = jnp.clip(jnp.exp(log_front) * value, 0.0, 1.0)
+    return jnp.where(swapped, 1 - found, found)
+
+
+# A continued fraction so far: a ratio of numerators, one of denominators, and the value.
+Fraction = tuple[jax.Array, jax.Array, jax.Array]
+# Enough for counts to some ten thousand.
+_BETA_TERMS, _TINY = 200, 1e-30
 # Distributions whose density is not that of what they draw, or that draw nothing random.
 _NOT_DRAWABLE = (
     dist.Delta,

@@ -51,7 +51,7 @@ from tacit.privacy.gate import (
 )
 from tacit.privacy.noise import Randomness
 from tacit.privacy.rows import Rows
-from tacit.privacy.trace import all_equations, trace_constants
+from tacit.privacy.trace import all_equations, strip_colours, trace_constants
 
 _ADDRESS = re.compile(r"(?: at )?0x[0-9a-f]+")
 
@@ -104,7 +104,8 @@ def trace_digest(function: Callable[..., PyTree], *arguments: PyTree) -> str:
     """A digest of the trace of a function, of every array in it, and of its arguments."""
     traced = jax.make_jaxpr(function)(*arguments)
     held = [array_bytes(each) for each in (*trace_arrays(traced), *jax.tree.leaves(arguments))]
-    return combined_digest(strip_addresses(str(traced.jaxpr)).encode(), *held)
+    text = strip_addresses(strip_colours(str(traced.jaxpr)))
+    return combined_digest(text.encode(), *held)
 
 
 def trace_arrays(traced: ClosedJaxpr) -> Iterator[AnyArray]:

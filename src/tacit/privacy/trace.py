@@ -312,6 +312,8 @@ Step = Callable[[PyTree, PyTree, Release], tuple[PyTree, PyTree]]
 Fingerprint = tuple[str, tuple[bytes, ...], tuple[tuple[tuple[int, ...], str], ...]]
 # Where in memory a function of a trace is.
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+# What makes a terminal print in colour.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class StepInputs(NamedTuple):
@@ -594,6 +596,11 @@ def _walked_trace(
     return traced, out
 
 
+def strip_colours(text: str) -> str:
+    """A trace as text without colours, which JAX adds in a process that prints to a terminal or a notebook."""
+    return _COLOUR.sub("", text)
+
+
 def _fingerprint(traced: ClosedJaxpr) -> Fingerprint:
     """What a step does but for the width of its batch, which only a release may notice.
 
@@ -611,4 +618,4 @@ def _fingerprint(traced: ClosedJaxpr) -> Fingerprint:
     returned = tuple((aval.shape, str(aval.dtype)) for aval in traced.out_avals)
     # Which values are returned, and in which order: the fingerprint is the name of a stored program.
     out = [str(a) if isinstance(a, Constant) else number[a] for a in jaxpr.outvars]
-    return _ADDRESS.sub("", str((done, out))), made, returned
+    return _ADDRESS.sub("", strip_colours(str((done, out)))), made, returned
