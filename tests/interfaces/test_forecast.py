@@ -362,6 +362,10 @@ def test_the_command_writes_a_page_and_json(folder, capsys):
     assert "No data was read" in html
     assert html.count('<polyline class="curve asked"') == 3
     assert html.count('<polyline class="curve reference"') == 3  # without privacy
+    assert main([*command, "--epsilon", "1"]) == 0
+    html = page.read_text()
+    assert "<svg" not in html  # a chart of one budget would be a column of dots
+    assert "no privacy" in html
 
 
 def test_the_command_says_why_a_forecast_is_hopeless(folder, forecast, capsys, monkeypatch):

@@ -337,7 +337,8 @@ def forecast_html(forecast: Forecast, *, model: str, description: str, schema: s
         title=title,
         model=description,
         schema=schema,
-        chart=width_chart(forecast),
+        # One budget is a column of dots, which says less than the table.
+        chart=width_chart(forecast) if len(forecast.budgets) > 1 else None,
         widths=forecast.widths(),
         fits=forecast.fits(),
         many=UNIT_PLURALS[forecast.unit],
