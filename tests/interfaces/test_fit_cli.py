@@ -300,7 +300,12 @@ def test_a_fit_prints_what_people_ask_for(capsys, folder):
     )
     assert code == 0
     assert [charge.epsilon for charge in tacit.Ledger("p.db").charges] == [1, 0.5]
-    for words in ("95% of the prior", "Priors: normal", "Its late rounds", "clips in each of its numbers"):
+    for words in (
+        "95% of the prior",
+        "Priors: normal",
+        "Its late rounds",
+        "clips in each of its numbers",
+    ):
         assert words in out
     asked, before = (
         yaml.safe_load((folder / name / "settings.yaml").read_text()) for name in ("again", "plain")
