@@ -43,6 +43,7 @@ _FACTORY = (
         r"\)\)\(\)",
     ),
 )
+_SHELL = re.compile(r"^( *)```sh exec=.*\n", re.MULTILINE)
 _WIDTH = 88  # characters beside the navigation, as `extra.css` has them
 _DRAWING = re.compile(
     r"^(?:from docs_tools import \w+|print\(figure\((.+?)((?:, alt=\"[^\"]*\")?)\)\))$",
@@ -163,6 +164,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]  # MkDocs warns of it
         return text if "`" in text else f"`{text}`"
 
+    # Every command of a block must succeed, not only the last.
+    markdown = _SHELL.sub(r"\g<0>\g<1>set -e  # markdown-exec: hide\n", markdown)
     return _DRAWING.sub(_hide_drawing, _LINK.sub(replace, markdown))
 
 
