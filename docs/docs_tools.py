@@ -212,8 +212,9 @@ def _wrapped_output(match: re.Match[str]) -> str:
     """Output whose sentences are wrapped, as a terminal does it. Lines of tables stay as they are."""
     lines = []
     for line in html.unescape(match[2]).split("\n"):
-        table = re.search(r"\S {2,}\S|──|^ {9}", line)
-        indent = "  " if line.startswith("- ") else ""
+        gaps = list(re.finditer(r"\S {2,}(?=\S)", line))
+        table = len(gaps) > 1 or re.search(r"──|^ {9}", line)
+        indent = " " * gaps[0].end() if gaps else "  " if line.startswith("- ") else ""
         wrapped = textwrap.wrap(
             line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False
         )

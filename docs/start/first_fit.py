@@ -128,7 +128,11 @@ print("left:", ledger.left)
 # %%
 try:
     tacit.fit(
-        "affair ~ rate_marriage", women, schema=schema, epsilon=2.5, ledger=ledger
+        "affair ~ rate_marriage",
+        women,
+        schema=schema,
+        epsilon=2.5,
+        ledger=ledger,
     )
 except tacit.BudgetError as error:
     print(error)
