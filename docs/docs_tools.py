@@ -36,6 +36,14 @@ _EMPTY_BLOCK = re.compile(
 )
 # What a block printed has no colours.
 _OUTPUT = re.compile(r"(<pre>(?:<span></span><code>)?)([^<]+)(?=</code></pre>|</pre>)")
+_FACTORY = (
+    (r"\(lambda: ", r"\)\)\(\)(?=</code>)"),
+    (
+        r'<span class="p">\(</span><span class="k">lambda</span><span class="p">:</span> ',
+        r"\)\)\(\)",
+    ),
+)
+_SHELL = re.compile(r"^( *)```sh exec=.*\n", re.MULTILINE)
 _WIDTH = 88  # characters beside the navigation, as `extra.css` has them
 _DRAWING = re.compile(
     r"^(?:from docs_tools import \w+|print\(figure\((.+?)((?:, alt=\"[^\"]*\")?)\)\))$",
@@ -58,6 +66,13 @@ def figure(fig: Any, alt: str = "") -> str:
         f'<img class="figure" style="width: 100%" alt="{html.escape(alt)}" '
         f'src="data:image/png;base64,{source}">'
     )
+
+
+def report(path: str) -> str:
+    """The page of a report in a frame, for a block with ``html="1"``."""
+    page = html.escape(Path(path).read_text("utf-8"))
+    style = "width: 100%; height: 40rem; border: 1px solid #8888"
+    return f'<iframe title="The report" srcdoc="{page}" style="{style}"></iframe>'
 
 
 def command_line() -> str:
@@ -115,7 +130,9 @@ def on_files(files: Any, config: Any) -> Any:
             if bang:
                 picture = posixpath.join(posixpath.dirname(source), target)
                 uri = posixpath.join(posixpath.dirname(page), target)
-                files.append(File.generated(config, uri, abs_src_path=str(ROOT / picture)))
+                files.append(
+                    File.generated(config, uri, abs_src_path=str(ROOT / picture))
+                )
     return files
 
 
@@ -137,7 +154,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if bang or not path or re.match(r"\w+:", path):
             return match[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        name = PAGES.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
+        name = PAGES.get(
+            path, path.removeprefix("docs/") if path.startswith("docs/") else ""
+        )
         if name:
             relative = posixpath.relpath(name, posixpath.dirname(uri) or ".")
             return f"[{text}]({relative}{hash_sign}{anchor})"
@@ -145,6 +164,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return match[0]  # MkDocs warns of it
         return text if "`" in text else f"`{text}`"
 
+    # Every command of a block must succeed, not only the last.
+    markdown = _SHELL.sub(r"\g<0>\g<1>set -e  # markdown-exec: hide\n", markdown)
     return _DRAWING.sub(_hide_drawing, _LINK.sub(replace, markdown))
 
 
@@ -173,10 +194,17 @@ def on_page_content(content: str, page: Any, files: Any, **_: Any) -> str:
     if uri.startswith("reference/python/"):
         content = re.sub(
             r'"([A-Z][\w ]+)" in the\s+documentation',
-            lambda match: f'<a href="{_address(titles()[match[1]], page, files)}">{match[1]}</a>',
+            lambda match: (
+                f'<a href="{_address(titles()[match[1]], page, files)}">{match[1]}</a>'
+            ),
             content,
         )
         content = re.sub(r"(?<!<b>)<code>([\w.]+)</code>", _object_link, content)
+        for (
+            begin,
+            end,
+        ) in _FACTORY:  # a default that a function makes, as the value it makes
+            content = re.sub(begin + "(.*?)" + end, r"\1)", content)
     return content
 
 
@@ -184,9 +212,12 @@ def _wrapped_output(match: re.Match[str]) -> str:
     """Output whose sentences are wrapped, as a terminal does it. Lines of tables stay as they are."""
     lines = []
     for line in html.unescape(match[2]).split("\n"):
-        table = re.search(r"\S {2,}\S|──", line)
-        indent = "  " if line.startswith("- ") else ""
-        wrapped = textwrap.wrap(line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+        gaps = list(re.finditer(r"\S {2,}(?=\S)", line))
+        table = len(gaps) > 1 or re.search(r"──|^ {9}", line)
+        indent = " " * gaps[0].end() if gaps else "  " if line.startswith("- ") else ""
+        wrapped = textwrap.wrap(
+            line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False
+        )
         lines += [line] if table or len(line) <= _WIDTH else wrapped
     return match[1] + html.escape("\n".join(lines), quote=False)
 
@@ -244,4 +275,6 @@ def _object_link(match: re.Match[str]) -> str:
     if first not in known or not (first[0].isupper() or match[1].startswith("tacit.")):
         return match[0]
     identifier = ".".join([known[first], *rest])
-    return f'<autoref identifier="{identifier}" optional><code>{match[1]}</code></autoref>'
+    return (
+        f'<autoref identifier="{identifier}" optional><code>{match[1]}</code></autoref>'
+    )

@@ -14,11 +14,20 @@ import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from report_screenshot import QUIET
-
 SITE = Path(__file__).resolve().parent.parent / "site"
 WIDTHS = {"desktop": 1280, "phone": 390}
 SCHEMES = {"light": 1, "dark": 0}  # of Blink's setting
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 class _Server(SimpleHTTPRequestHandler):

@@ -90,6 +90,21 @@ def test_pages_for_users_are_not_about_benchmarks(name):
     assert "benchmarks/" not in SOURCES[name].read_text("utf-8")
 
 
+def pasted(text):
+    """The blocks without a language, or of plain text, of a page: outputs that no build made."""
+    fences = re.findall(r"^ *(`{3,}|~{3,})(.*)$", text, re.MULTILINE)
+    return [words for _, words in fences[::2] if words.strip() in ("", "console", "text")]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_outputs_are_made_by_the_build(name):
+    assert not pasted(SOURCES[name].read_text("utf-8"))
+
+
+def test_a_pasted_output_is_found():
+    assert pasted("```python\nprint(1)\n```\n\n```\n1\n```\n") == [""]
+
+
 @cache
 def anchors(path):
     """The anchors of a page: its headings, and those that it names itself."""

@@ -97,7 +97,7 @@ figure = tacit.results.plots.plot_comparison(
 # %%
 for epsilon in (0.1, 1, 3):
     guess = tacit.Budget(epsilon, 1e-6).best_guess
-    print(f"epsilon {epsilon}: they are right at most about {guess:.1%} of the time")
+    print(f"epsilon {epsilon}: right at most about {guess:.1%} of the time")
 
 # %% [markdown]
 # This holds whatever they know and however they compute. `delta` allows the bound to fail with a small probability: choose it well
@@ -127,7 +127,13 @@ print("left:", ledger.left)
 
 # %%
 try:
-    tacit.fit("affair ~ rate_marriage", women, schema=schema, epsilon=2.5, ledger=ledger)
+    tacit.fit(
+        "affair ~ rate_marriage",
+        women,
+        schema=schema,
+        epsilon=2.5,
+        ledger=ledger,
+    )
 except tacit.BudgetError as error:
     print(error)
 

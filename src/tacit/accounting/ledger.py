@@ -366,8 +366,8 @@ class Ledger:
     def _check_left(self, spent: PastCosts, budget: Budget, divergence: float) -> None:
         if not self._filter.admits(spent, budget, divergence):
             raise Overspent(
-                f"The run asks for {budget}, and {self._filter.left(spent)} is left of "
-                f"{self.total}. Nothing was released and nothing charged. Ask for less, or stop here."
+                f"The run requests {budget}, and {self._filter.left(spent)} is left of "
+                f"{self.total}. Nothing was released and nothing charged. Request less, or stop here."
             )
 
     def prepare_charge(

@@ -80,7 +80,7 @@ class LangevinChain(ChainMethod[NoisySums]):
 
     Args:
         sampling_rate: Probability that a unit is sampled in a step.
-        num_steps: Number of steps.
+        num_steps: Number of steps, 5000 by default.
         clip: Bound on the norm of one unit's gradient; by default sqrt(dimension).
         step_size: Step size on the unconstrained scale, or a function of the step, which is held
             constant over twentieths of the run.
