@@ -281,15 +281,31 @@ def test_influence_is_how_far_the_posterior_moves_without_a_site(method, target,
     assert begun.influence() == {}
     found = finished.influence()
     assert set(found) == set(NAMES)
-    assert found["west"] > 5  # it has nearly all ones
+    assert found["west"].moved > 5  # it has nearly all ones
+    assert found["west"].notable
     spread = finished.fitted(np.random.default_rng(0)).unconstrained_covariance[0, 0] ** 0.5
     whole, without = (
         finished.fitted(np.random.default_rng(0), without=each).unconstrained_mean[0]
         for each in ((), ["west"])
     )
-    assert found["west"] > 0.5 * abs(whole - without) / spread
+    assert found["west"].moved > 0.5 * abs(whole - without) / spread
     said = finished.fitted(np.random.default_rng(0)).messages
     assert any(each.startswith("Without") and "leave it out" in each for each in said)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_site_is_not_accused_of_its_size(method, target, seed):
+    x, y = table(12_000)
+    parts = zip(NAMES, np.split(np.arange(len(y)), [300, 700]), strict=True)
+    rows = {name: Rows({"x": x[part], "y": y[part]}) for name, part in parts}
+    budgets = dict.fromkeys(rows, BUDGET)
+    server = run_in_process(method, target, rows, budgets, run="r", seed=seed).server
+    found = server.influence()
+    assert found["west"].moved > 3
+    assert not any(each.notable for each in found.values())
+    said = server.fitted(np.random.default_rng(0)).messages
+    assert any(each.startswith("Without west") and "its size" in each for each in said)
+    assert not any("leave it out" in each for each in said)
 
 
 @pytest.mark.parametrize("garbage", [1e9, 1e30, 300.0])

@@ -29,6 +29,7 @@ from tacit.federated.schemes import (
     RunSetting,
 )
 from tacit.federated.server import (
+    Influence,
     Server,
     influence_sentences,
     other_state,
@@ -357,8 +358,8 @@ class PooledServer(Server):
             slack += _MAX_NOISE_STDS * math.sqrt(2 * max(count, 0.0))
         return bool(np.linalg.norm(values) <= count + slack)  # not so for NaN
 
-    def influence(self) -> dict[str, float]:
-        """How far the posterior would move without each site, in its standard deviations.
+    def influence(self) -> dict[str, Influence]:
+        """How far the posterior would move without each site.
 
         Of several parameters it is the one that moves most. One step from the posterior of all sites, so that it is quick
         for many. Masked answers cannot be separated.
@@ -386,8 +387,12 @@ class PooledServer(Server):
                 score = sums.score[: self.rounds.basis.shape[1]]
                 scores.append(each.query.clip * self.rounds.root @ score)
             removed = RemovedUnits(units, scores, 1 / len(self.sites))
-            moved = self.rounds.late_posterior(removed)[0] - whole
-            found[name] = float(np.max(np.abs(moved) / spread))
+            mean, without = self.rounds.late_posterior(removed)
+            moved = np.abs(mean - whole) / spread
+            most = int(np.argmax(moved))
+            # If rows are alike, the variance of the difference is the difference of the variances.
+            chance = math.sqrt(max(without[most, most] / spread[most] ** 2 - 1, 0.0))
+            found[name] = Influence(float(moved[most]), chance)
         return found
 
     def fitted(self, rng: np.random.Generator, without: Sequence[str] = ()) -> MethodResult:

@@ -20,6 +20,7 @@ from tacit.federated.method import FederatedFit
 from tacit.federated.protocol import Arrays, Reply
 from tacit.federated.schemes import Aggregate, Optimised, RunSetting, Scheme, WithoutPrivacy
 from tacit.federated.server import (
+    Influence,
     Schedule,
     ScheduleName,
     Server,
@@ -143,7 +144,7 @@ class PVIServer(Server):
         shares = [self.family.largest_step(eta, self.damping * step) for eta, step in steps]
         return self.damping * np.asarray(np.min(np.stack(shares), axis=0), np.float64)
 
-    def _influences(self, factors: Mapping[str, Vector]) -> dict[str, float]:
+    def _influences(self, factors: Mapping[str, Vector]) -> dict[str, Influence]:
         """How far the posterior would move without each factor, as a shift of so many standard deviations.
 
         It is the square root of twice the Kullback-Leibler divergence, which for a shift of a Gaussian is
@@ -155,10 +156,12 @@ class PVIServer(Server):
                 return math.inf
             return math.sqrt(2 * max(kl_divergence(self.family, rest, self.posterior), 0.0))
 
-        return {name: away(self.posterior - factor) for name, factor in factors.items()}
+        return {
+            name: Influence(away(self.posterior - factor), 0.0) for name, factor in factors.items()
+        }
 
-    def influence(self) -> dict[str, float]:
-        """How far the posterior would move without each site, in standard deviations.
+    def influence(self) -> dict[str, Influence]:
+        """How far the posterior would move without each site.
 
         Nothing is known if only the sum of answers is.
         """

@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,9 @@ ScheduleName = Literal["synchronous", "sequential"]
 _LOG = logging.getLogger(__name__)
 # A run ends after this number of consecutive rounds without a usable answer.
 _MAX_EMPTY_ROUNDS = 3
-# A site whose rows move the posterior by more standard deviations than this is named.
-_NOTABLE_INFLUENCE = 3.0
+# A site is notable if the posterior would move by so many of its standard deviations without it, and by so many times
+# what chance moves it: without the largest site, a posterior moves far in any case.
+_NOTABLE_INFLUENCE, _NOTABLE_RATIO, _MAX_NAMED = 3.0, 4.0, 3
 # The arrays of a state that all update rules have: kinds of numbers and dimensions.
 _STATE_FIELDS = {
     "round": ("i", 0),
@@ -162,8 +163,8 @@ class Server(ABC):
         """
 
     @abstractmethod
-    def influence(self) -> dict[str, float]:
-        """How far the posterior would move without each site, in its standard deviations."""
+    def influence(self) -> dict[str, "Influence"]:
+        """How far the posterior would move without each site."""
 
     @abstractmethod
     def rule_state(self) -> Sequence[Floats | np.integer | np.ndarray]:
@@ -321,21 +322,40 @@ def common_grid(replies: Sequence[Reply]) -> float | None:
     return grids.pop()
 
 
-def influence_sentences(found: Mapping[str, float]) -> tuple[str, ...]:
-    """Describes the influence of sites: a sentence about the one that matters most."""
+class Influence(NamedTuple):
+    """How far the posterior would move without a site, and how far by chance if its rows are like those of others.
+
+    Both in standard deviations of the posterior; the second is zero if it is not known.
+    """
+
+    moved: float
+    by_chance: float
+
+    @property
+    def notable(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.moved >= max(_NOTABLE_INFLUENCE, _NOTABLE_RATIO * self.by_chance)
+
+
+def influence_sentences(found: Mapping[str, Influence]) -> tuple[str, ...]:
+    """Describes the influence of sites: a sentence about each that is notable, or about the one that matters most."""
     if not found:
         return ()
     _LOG.info(
         "Without one of the sites the posterior would move, in its standard deviations: %s.",
-        ", ".join(f"{name} {moved:.1f}" for name, moved in found.items()),
+        ", ".join(f"{name} {each.moved:.1f}" for name, each in found.items()),
     )
-    name = max(found, key=lambda each: found[each])
-    moves = (
-        f"Without {name} the posterior would move by {found[name]:.1f} of its standard deviations"
-    )
-    notable = found[name] >= _NOTABLE_INFLUENCE
-    advice = "compare the sites' data, or leave it out" if notable else "without others, by less"
-    return (f"{moves}; {advice}.",)
+
+    def moves(name: str) -> str:
+        return f"Without {name} the posterior would move by {found[name].moved:.1f} of its standard deviations"
+
+    names = sorted(found, key=lambda name: found[name].moved, reverse=True)
+    notable = [name for name in names if found[name].notable][:_MAX_NAMED]
+    if notable:
+        return tuple(
+            f"{moves(name)}; compare the sites' data, or leave it out." for name in notable
+        )
+    return (f"{moves(names[0])}, and without others by less; chance and its size explain that.",)
 
 
 def run_schedule(

@@ -32,7 +32,7 @@ from tacit.federated.schemes import (
     normal_noise_budget,
     shares_slack,
 )
-from tacit.federated.server import Schedule, Server, other_state, sum_replies
+from tacit.federated.server import Influence, Schedule, Server, other_state, sum_replies
 from tacit.federated.targets import T
 from tacit.inference.method import SumRelease, no_inputs
 from tacit.models.exponential_families import Vector
@@ -299,7 +299,7 @@ class SumServer(Server):
         self.members = frozenset(replies)
         return np.zeros(0)  # sites keep no factors
 
-    def influence(self) -> dict[str, float]:
+    def influence(self) -> dict[str, Influence]:
         """Nothing: there is no posterior."""
         return {}
 
