@@ -3,6 +3,7 @@
     python benchmarks/federation.py adult [--data FOLDER] [--columns 10 54] [--sites 3 10 50 200]
     python benchmarks/federation.py record [--data FOLDER] [--sites 10 200]
     python benchmarks/federation.py simulated [--models gamma probit ...] [--tables 12]
+    python benchmarks/federation.py large [--rows 1e6 1e7 1e8]
 
 ``adult`` fits a formula with 10 or 54 coefficients at epsilon 1 and delta 1e-5. Each of three splits has its own
 held-out fifth of the rows, and its own way of spreading the others over sites: at random, unequally (the largest site
@@ -16,9 +17,12 @@ sites and 0.5 for 200 (`experiments/federated_adult.py`, which also runs the sch
 
 ``simulated`` draws parameters from the prior and tables from the model, for models of `calibration.py` and for
 effects of sites, and says how many parameters are in 90% intervals, at epsilon 1.
+
+``large`` fits a logistic regression over a site with so many rows and two with 20,000 and 3,000.
 """
 
 import argparse
+import resource
 import sys
 import time
 from pathlib import Path
@@ -218,20 +222,48 @@ def compared(tables, i, sites, method):
     return held, widths, errors, bool(post.converged)
 
 
+def large(numbers):
+    """A site with very many rows beside two small ones."""
+    columns = {"x": tacit.Number(-1, 1), "z": tacit.Number(-1, 1), "y": tacit.Binary()}
+    schema, rng = tacit.Schema(columns), np.random.default_rng(0)
+
+    def rows(size):
+        table = {name: rng.uniform(-1, 1, size).astype(np.float32) for name in "xz"}
+        chance = 1 / (1 + np.exp(-(table["x"] - 0.5 * table["z"])))
+        return {**table, "y": (rng.random(size, np.float32) < chance).astype(np.int8)}
+
+    small = {"middle": rows(20_000), "small": rows(3_000)}
+    line("rows of the largest site", "x (1)", "z (-0.5)", "CPU s", "GB, with the rows")
+    line(*["---"] * 5)
+    for size in sorted(numbers):
+        tables = {"large": rows(int(size)), **small}
+        began = time.process_time()
+        post = tacit.fit_federated(
+            "y ~ x + z", tables, schema=schema, budget=BUDGET, size=int(size)
+        )
+        seconds = time.process_time() - began
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        found = [f"{np.mean(d):.4f} ± {np.std(d):.4f}" for d in (post.draws["x"], post.draws["z"])]
+        line(f"{int(size):,}", *found, f"{seconds:.0f}", f"{memory:.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=["adult", "record", "simulated"])
+    parser.add_argument("part", choices=["adult", "record", "simulated", "large"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--columns", nargs="+", type=int, default=(10, 54))
     parser.add_argument("--sites", nargs="+", type=int, default=(3, 10, 50, 200))
     parser.add_argument("--splits", type=int, default=3, help="of record")
     parser.add_argument("--models", nargs="+", default=MODELS)
     parser.add_argument("--tables", type=int, default=12, help="simulated tables in a cell")
+    parser.add_argument("--rows", nargs="+", type=float, default=(1e6, 1e7, 1e8), help="of large")
     given = parser.parse_args()
     if given.part == "adult":
         on_adult(given.data, given.columns, given.sites)
     elif given.part == "record":
         record(given.data, given.sites, given.splits)
+    elif given.part == "large":
+        large(given.rows)
     else:
         simulated(given.models, given.tables)
 
