@@ -16,8 +16,9 @@ from tacit.errors import InvalidArgument
 if sys.platform != "win32":
     import fcntl
 
-# The files of a run: its settings, and its posterior or why it stopped without one.
+# The files of a run: its settings, and its posterior or why it stopped without one; and the folder of one that is not finished.
 SETTINGS_FILE, POSTERIOR_FILE, STOPPED_FILE = "settings.yaml", "posterior.nc", "stopped.json"
+UNFINISHED_FOLDER = "unfinished"
 # Seconds to wait for another process that is about to replace a file.
 _FOLDER_LOCK_TIMEOUT = 5.0
 # How the names of files begin that are not complete.

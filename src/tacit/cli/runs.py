@@ -23,7 +23,13 @@ import yaml
 
 import tacit
 from tacit import _validate
-from tacit._files import POSTERIOR_FILE, SETTINGS_FILE, STOPPED_FILE, nearest_file
+from tacit._files import (
+    POSTERIOR_FILE,
+    SETTINGS_FILE,
+    STOPPED_FILE,
+    UNFINISHED_FOLDER,
+    nearest_file,
+)
 from tacit.accounting import Budget
 from tacit.accounting.budget import DEFAULT_DELTA
 from tacit.data.cells import Texts
@@ -498,6 +504,8 @@ class RunFolder:
     @property
     def unfinished(self) -> bool:
         """Whether a run was begun here that is not finished."""
+        if not (self.path / UNFINISHED_FOLDER).is_dir():
+            return False
         from tacit.privacy.checkpoint import is_resumable
 
         return is_resumable(self.path)

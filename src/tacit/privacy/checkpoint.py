@@ -31,6 +31,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from tacit._files import (
     DRAFT_PREFIX,
+    UNFINISHED_FOLDER,
     lock_file,
     make_private_folder,
     overwrite_with_zeros,
@@ -122,7 +123,7 @@ def trace_arrays(traced: ClosedJaxpr) -> Iterator[AnyArray]:
                 yield value
 
 
-_CHECKPOINT_FOLDER, _KEYS_FILE, _STATE_FILE, _LOCK_FILE = "unfinished", "keys", "state", "lock"
+_KEYS_FILE, _STATE_FILE, _LOCK_FILE = "keys", "state", "lock"
 # Seconds between two writes: at least so many, and so many times what a write takes.
 _MIN_SECONDS_BETWEEN_WRITES, _WRITE_TIME_FACTOR = 2.0, 100.0
 _NONCE_BYTES: Final = 12
@@ -232,7 +233,7 @@ class Checkpoint:
             "bound": dict(bound),
             "notes": dict(notes),
         }
-        place = folder / _CHECKPOINT_FOLDER
+        place = folder / UNFINISHED_FOLDER
         try:
             make_private_folder(place)
             return cls(
@@ -248,7 +249,7 @@ class Checkpoint:
     @classmethod
     def open(cls, folder: Path) -> "Checkpoint":
         """Opens a run to go on with it; raises if there is none, or another process has it."""
-        place = folder / _CHECKPOINT_FOLDER
+        place = folder / UNFINISHED_FOLDER
         if not is_resumable(folder):
             raise InvalidArgument(f"{folder} holds no unfinished run.")
         lock = lock_file(place / _LOCK_FILE)
@@ -296,7 +297,7 @@ class Checkpoint:
     @property
     def place(self) -> Path:
         """The folder that only the owner can enter, where a result waits until it may leave."""
-        return self.folder / _CHECKPOINT_FOLDER
+        return self.folder / UNFINISHED_FOLDER
 
     def check_same(self, rows: Rows, bound: Mapping[str, str]) -> None:
         """Raises if the rows or anything else differs from what the run was begun with."""
@@ -335,7 +336,7 @@ class Checkpoint:
         begun = time.monotonic()
         self._states[gate] = state
         try:
-            write_atomically(self.folder / _CHECKPOINT_FOLDER / _STATE_FILE, self._sealed())
+            write_atomically(self.folder / UNFINISHED_FOLDER / _STATE_FILE, self._sealed())
         except OSError as error:
             if last:
                 raise TacitError(
@@ -356,7 +357,7 @@ class Checkpoint:
         return nonce + self._seal.encrypt(nonce, plain, self.name.encode())
 
     def _read(self) -> dict[str, CheckpointState]:
-        path = self.folder / _CHECKPOINT_FOLDER / _STATE_FILE
+        path = self.folder / UNFINISHED_FOLDER / _STATE_FILE
         try:
             sealed = path.read_bytes()
             plain = self._seal.decrypt(
@@ -381,14 +382,14 @@ class Checkpoint:
 
     def destroy(self) -> None:
         """Overwrites and removes the keys, and then all else, once the result is on disk."""
-        overwrite_with_zeros(self.folder / _CHECKPOINT_FOLDER / _KEYS_FILE)
+        overwrite_with_zeros(self.folder / UNFINISHED_FOLDER / _KEYS_FILE)
         self.close()
         destroy_checkpoint(self.folder)
 
 
 def _write_new_keys(folder: Path, keys: bytes, room: int) -> int:
     """Writes the keys of a new run where there is room for it; the handle of its lock."""
-    place = folder / _CHECKPOINT_FOLDER
+    place = folder / UNFINISHED_FOLDER
     lock = lock_file(place / _LOCK_FILE)
     try:
         for each in {*place.iterdir()} - {place / _LOCK_FILE, place / _KEYS_FILE}:
@@ -413,7 +414,7 @@ def _check_not_begun(folder: Path) -> None:
 def is_resumable(folder: Path) -> bool:
     """Whether a folder has the keys of a run."""
     try:
-        with (folder / _CHECKPOINT_FOLDER / _KEYS_FILE).open("rb") as keys:
+        with (folder / UNFINISHED_FOLDER / _KEYS_FILE).open("rb") as keys:
             return keys.read(1) == b"{"
     except OSError:
         return False
@@ -422,16 +423,16 @@ def is_resumable(folder: Path) -> bool:
 def read_notes(folder: Path) -> tuple[str, Mapping[str, str]]:
     """The name of an unfinished run and its notes, without opening it."""
     try:
-        held = json.loads((folder / _CHECKPOINT_FOLDER / _KEYS_FILE).read_bytes())
+        held = json.loads((folder / UNFINISHED_FOLDER / _KEYS_FILE).read_bytes())
         return held["name"], held["notes"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise _damaged_error(folder / _CHECKPOINT_FOLDER / _KEYS_FILE) from None
+        raise _damaged_error(folder / UNFINISHED_FOLDER / _KEYS_FILE) from None
 
 
 def destroy_checkpoint(folder: Path) -> None:
     """Overwrites and removes the keys of a run, if there are any, and what was stored."""
-    overwrite_with_zeros(folder / _CHECKPOINT_FOLDER / _KEYS_FILE)
-    remove_folder(folder / _CHECKPOINT_FOLDER)
+    overwrite_with_zeros(folder / UNFINISHED_FOLDER / _KEYS_FILE)
+    remove_folder(folder / UNFINISHED_FOLDER)
 
 
 def _is_number(said: str | None) -> bool:
