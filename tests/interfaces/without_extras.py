@@ -74,7 +74,7 @@ def everything():
     fit += ["--formula", "readmitted ~ age", "--ledger", "l.db", "--set", "num_steps=8"]
     quick = ["--method", "variational", "--set", "sampling_rate=1"]
     Path("visits.csv").write_text(
-        "age,readmitted\n" + "".join(f"{20 + i % 70},{i % 3 == 0:d}\n" for i in range(300))
+        "age,readmitted\n" + "".join(f"{20 + i % 70},{i % 3 == 0:d}\n" for i in range(3000))
     )
     Path("visits.yaml").write_text(
         "columns:\n  age: {kind: number, low: 18, high: 100}\n  readmitted: {kind: binary}\n"
