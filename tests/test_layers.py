@@ -54,7 +54,7 @@ def test_a_formula_is_parsed_without_tables_or_arrays_of_jax():
 PLAIN_FIT = """
 import numpy as np, tacit
 schema = tacit.Schema({"y": tacit.Binary(), "x": tacit.Number(-1, 1)})
-table = {"y": np.arange(40) % 2, "x": np.linspace(-1, 1, 40)}
+table = {"y": np.arange(4000) % 2, "x": np.linspace(-1, 1, 4000)}
 post = tacit.fit(tacit.glm("y ~ x", schema=schema), table, schema=schema, budget=tacit.Budget(5, 1e-5))
 str(post.summary()), str(post.privacy)
 """
