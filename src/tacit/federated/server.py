@@ -355,7 +355,9 @@ def influence_sentences(found: Mapping[str, Influence]) -> tuple[str, ...]:
         return tuple(
             f"{moves(name)}; compare the sites' data, or leave it out." for name in notable
         )
-    return (f"{moves(names[0])}, and without others by less; chance and its size explain that.",)
+    return (
+        f"{moves(names[0])}, and without others by less; chance and its size can explain that.",
+    )
 
 
 def run_schedule(
